@@ -26,10 +26,12 @@ from eblvm_lit.hypergradients.implicit import Implicit
 Row = dict[str, float]
 
 ROOT = Path(__file__).resolve().parents[1]
-KAPPAS, SMALL_KAPPAS = (10, 100, 1_000, 10_000), (10, 100)
+KAPPAS = (10, 100, 1_000, 10_000)
+SMALL_KAPPAS = (10, 100)
 AWAY = 1e-2  # the distance of phi from phi*, in norms of phi*
 SHOWN_AWAY = ("unroll", "implicit, CG", "warm, descent", "penalty")  # the other curves are the same there
-GOAL, OUTER_GOAL = 1e-3, 1e-2
+GOAL = 1e-3
+OUTER_GOAL = 1e-2
 RESOLVED = 1e-6  # rates are of larger errors: lambda and kappa multiply the rounding
 DIVERGED = 1e3
 LEGEND = f"""\
@@ -41,21 +43,29 @@ A descent: evaluations after which theta's relative distance to the solution is 
 
 def sweep(estimator: Estimator, kappa: float, budget: float, distance: float = 0.0) -> list[Row]:
     """Steps, evaluations, and errors of the gradient, until the budget is spent or rounding is near."""
-    toy, rows, steps = Quadratic(kappa, quartic=estimator.quartic), [], 0
-    theta, phi = {"theta": toy.theta}, {"phi": toy.optimum(distance)}
-    truth, limit, problem = toy.hypergradient(), estimator.limit(toy), toy.problem()
+    toy = Quadratic(kappa, quartic=estimator.quartic)
+    rows = []
+    steps = 0
+    theta = {"theta": toy.theta}
+    phi = {"phi": toy.optimum(distance)}
+    truth = toy.hypergradient()
+    limit = estimator.limit(toy)
+    problem = toy.problem()
     hypergradient = estimator.make(kappa, 1)
     state = hypergradient.init_state(phi)
     while steps < estimator.most(kappa) and (not rows or spare(rows[-1], budget)):
         due = max(steps + 1, int(1.5 * steps))
         if not estimator.carried:
-            hypergradient, steps, toy.n_evaluations = estimator.make(kappa, due), due, 0
+            hypergradient = estimator.make(kappa, due)
+            steps = due
+            toy.n_evaluations = 0
             gradient = hypergradient(problem, theta, phi).gradient
         while steps < due:
             _, gradient, state = hypergradient(problem, theta, phi, state)
             steps += estimator.carried
         evaluations = toy.n_evaluations + estimator.reverse * steps
-        error, to_limit = relative_error(gradient["theta"], truth), relative_error(gradient["theta"], limit)
+        error = relative_error(gradient["theta"], truth)
+        to_limit = relative_error(gradient["theta"], limit)
         rows.append({"steps": steps, "evaluations": evaluations, "error": error, "to_limit": to_limit})
     return rows
 
@@ -67,7 +77,8 @@ def spare(row: Row, budget: float) -> bool:
 def rate(rows: list[Row]) -> float:
     """The mean factor of a step's error, over about the later half of the steps above the rounding."""
     rows = [row for row in rows if row["to_limit"] > RESOLVED]
-    first, last = [row for row in rows[:-1] if row["steps"] <= 0.6 * rows[-1]["steps"]][-1], rows[-1]
+    first = [row for row in rows[:-1] if row["steps"] <= 0.6 * rows[-1]["steps"]][-1]
+    last = rows[-1]
     return (last["to_limit"] / first["to_limit"]) ** (1 / (last["steps"] - first["steps"]))
 
 
@@ -78,15 +89,18 @@ def reached(rows: list[Row], goal: float) -> float:
         return math.inf
     if above < 0:
         return rows[0]["evaluations"]
-    before, after = rows[above], rows[above + 1]
+    before = rows[above]
+    after = rows[above + 1]
     share = math.log(before["error"] / goal) / math.log(before["error"] / after["error"])
     return before["evaluations"] + share * (after["evaluations"] - before["evaluations"])
 
 
 def difference_bias(kappa: float) -> list[Row]:
     """The error of the finite difference over its radius r."""
-    rows, toy = [], Quadratic(kappa, quartic=1.0)
-    theta, phi = {"theta": toy.theta}, {"phi": toy.optimum()}
+    rows = []
+    toy = Quadratic(kappa, quartic=1.0)
+    theta = {"theta": toy.theta}
+    phi = {"phi": toy.optimum()}
     for exponent in range(-7, 1):
         radius = 10**exponent
         found = FiniteDifference(adjoint=Implicit(n_terms=enough(kappa)), radius=radius)(toy.problem(), theta, phi)
@@ -96,8 +110,10 @@ def difference_bias(kappa: float) -> list[Row]:
 
 def penalty_bias(kappa: float) -> list[Row]:
     """The error of the penalty over lambda, with y - z where it converges to."""
-    rows, toy = [], Quadratic(kappa)
-    theta, phi = {"theta": toy.theta}, {"phi": toy.optimum()}
+    rows = []
+    toy = Quadratic(kappa)
+    theta = {"theta": toy.theta}
+    phi = {"phi": toy.optimum()}
     for exponent in range(-2, 6):
         multiplier = kappa * 10**exponent
         hypergradient = penalty(multiplier)
@@ -109,7 +125,8 @@ def penalty_bias(kappa: float) -> list[Row]:
 
 def distance_bias(kappa: float) -> list[Row]:
     """The error of the implicit hypergradient over the distance of phi from phi*."""
-    rows, toy = [], Quadratic(kappa)
+    rows = []
+    toy = Quadratic(kappa)
     for exponent in range(-4, 1):
         distance = 10**exponent
         phi = {"phi": toy.optimum(distance)}
@@ -135,15 +152,21 @@ def order(rows: list[Row], ends: tuple[float, float]) -> float:
 def descend(made: tuple[Hypergradient, float, int], kappa: float, budget: float) -> list[Row]:
     """theta's relative distance to the solution, with one lower step and one outer step an iteration."""
     hypergradient, step_size, reverse = made
-    toy, rows, n = Quadratic(kappa), [{"evaluations": 0, "error": 1.0}], 0
-    theta, phi = {"theta": torch.zeros_like(toy.theta)}, {"phi": torch.zeros_like(toy.r)}
-    problem, state, solution = toy.problem(), hypergradient.init_state(phi), toy.solution()
+    toy = Quadratic(kappa)
+    rows = [{"evaluations": 0, "error": 1.0}]
+    n = 0
+    theta = {"theta": torch.zeros_like(toy.theta)}
+    phi = {"phi": torch.zeros_like(toy.r)}
+    problem = toy.problem()
+    state = hypergradient.init_state(phi)
+    solution = toy.solution()
     while rows[-1]["evaluations"] < budget and rows[-1]["error"] < DIVERGED:
         due = max(n + 1, int(1.05 * n))
         while n < due:
             phi = {"phi": phi["phi"] - grad(toy.lower, argnums=1)(theta, phi, 0)["phi"]}
             _, gradient, state = hypergradient(problem, theta, phi, state)
-            theta, n = {"theta": theta["theta"] - step_size * gradient["theta"]}, n + 1
+            theta = {"theta": theta["theta"] - step_size * gradient["theta"]}
+            n = n + 1
         error = relative_error(theta["theta"], solution)
         rows.append({"evaluations": toy.n_evaluations + reverse * n, "error": error})
     return rows
@@ -178,7 +201,8 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
     for name, estimator in ESTIMATORS.items():
         cells = []
         for kappa in KAPPAS:
-            rows, sign = found["errors"][kappa][name], ">= " if estimator.bound else ""
+            rows = found["errors"][kappa][name]
+            sign = ">= " if estimator.bound else ""
             theory = f"{1 - rate(rows):.3g} ({sign}{1 - estimator.factor(kappa):.3g})"
             cells.append(f"{theory}; {evaluations(rows, GOAL)}")
         table.add_row(name, *cells)

@@ -75,7 +75,8 @@ def tables(rows: list[Row]) -> Iterator[Table | str]:
         for column in ("its/s", "gain", "2,000 its", "published", "MiB"):
             table.add_column(column, justify="right", no_wrap=True)
         for row in training:
-            seconds, eager = row["seconds_per_100"], slow.get(row["method"])
+            seconds = row["seconds_per_100"]
+            eager = slow.get(row["method"])
             table.add_row(
                 *(row["method"], row["series"], row["mode"], f"{100 / seconds:.2f}"),
                 f"{eager / seconds:.2f}x" if eager else "",

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from eblvm_lit.cli.build import build
 from eblvm_lit.core import fast_paths
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.optimizers.stateful import StatefulOptimizer
+from eblvm_lit.runs.build import build
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = {
@@ -60,7 +60,8 @@ def iteration(overrides: tuple[str, ...], compiled: bool, public: bool = False) 
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         parts = build(compose("config", [*overrides, "data=checkerboard", f"run_dir={folder}"]))
         parts.data.setup()
-    method, v = parts.method, parts.data.splits.train[:100]
+    method = parts.method
+    v = parts.data.splits.train[:100]
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     state = method.train_state(optimizers, {name: torch.tensor(1e-3) for name in optimizers})
     arguments = (state, v, method.draw_noise(v, torch.Generator().manual_seed(0)))

@@ -15,9 +15,9 @@ from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.run import ROOT
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.runs.instantiate import instantiate
 
 __all__ = ["CELLS", "count", "necessary"]
 
@@ -93,7 +93,8 @@ def passes(method: Any, rows: int) -> tuple[float, float]:
 
 def necessary(method: Any, formula: Callable[[int], tuple[int, int]], rows: int) -> float:
     """FLOPs that the mathematics needs, per row: whole passes of the two networks; heads are left out."""
-    (model, posterior), (n_model, n_posterior) = passes(method, rows), formula(getattr(method, "n_lower_steps", 0))
+    (model, posterior) = passes(method, rows)
+    (n_model, n_posterior) = formula(getattr(method, "n_lower_steps", 0))
     return n_model * model + n_posterior * posterior
 
 
@@ -117,7 +118,8 @@ def show(rows: list[dict[str, Any]]) -> None:
     base = next((row["counted"] for row in rows if row["name"] == "mdsm"), None)
     table = Table("method", "data", "counted", "necessary", "ratio", "of mdsm's", title="GFLOP a row and iteration")
     for row in rows:
-        counted, least = row["counted"], row["necessary"]
+        counted = row["counted"]
+        least = row["necessary"]
         table.add_row(
             *(row["name"], row["data"], f"{counted / 1e9:.2f}"),
             *("", "") if least is None else (f"{least / 1e9:.2f}", f"{counted / least:.2f}"),

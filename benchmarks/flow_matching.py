@@ -22,7 +22,8 @@ def path(v0: Tensor, v1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
 
 def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tensor:
     """The mean square of u(v_t, t) - (v1 - v0), with v0 ~ N(0, I) and t ~ U(0, 1) for each of v1 (B, *event)."""
-    v0, t = torch.empty_like(v1).normal_(generator=generator), v1.new_empty(len(v1)).uniform_(generator=generator)
+    v0 = torch.empty_like(v1).normal_(generator=generator)
+    t = v1.new_empty(len(v1)).uniform_(generator=generator)
     v_t, velocity = path(v0, v1, t)
     return (field(v_t, t) - velocity).square().mean()
 
@@ -30,7 +31,8 @@ def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tenso
 @torch.no_grad()
 def heun(field: Field, v: Tensor, n_steps: int = 25) -> Tensor:
     """dv/dt = u(v, t) from noise v (B, *event) at t = 0 to t = 1 by Heun's method, two evaluations a step."""
-    size, t = 1 / n_steps, v.new_zeros(len(v))
+    size = 1 / n_steps
+    t = v.new_zeros(len(v))
     for i in range(n_steps):
         first = field(v, t + i * size)
         v = v + size / 2 * (first + field(v + size * first, t + (i + 1) * size))
@@ -42,9 +44,11 @@ class Block(nn.Module):
 
     def __init__(self, layer: Callable[[int, int], nn.Module], n_in: int, n_out: int) -> None:
         super().__init__()
-        self.before, self.norm = nn.GroupNorm(8, n_in), nn.GroupNorm(8, n_out, affine=False)
+        self.before = nn.GroupNorm(8, n_in)
+        self.norm = nn.GroupNorm(8, n_out, affine=False)
         self.film = nn.Linear(2 * len(ANGLES), 2 * n_out)
-        self.first, self.second = layer(n_in, n_out), layer(n_out, n_out)
+        self.first = layer(n_in, n_out)
+        self.second = layer(n_out, n_out)
         self.shortcut = nn.Identity() if n_in == n_out else layer(n_in, n_out)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
@@ -60,10 +64,14 @@ class FlowUNet(nn.Module):
 
     def __init__(self, v_shape: Sequence[int], width: int = 64) -> None:
         super().__init__()
-        n, layer = 4 * v_shape[0], partial(nn.Conv2d, kernel_size=3, padding=1)
-        self.enter, self.leave = layer(n, width), layer(width, n)
-        self.left, self.right = Block(layer, width, width), Block(layer, 3 * width, width)
-        self.first, self.second = Block(layer, width, 2 * width), Block(layer, 2 * width, 2 * width)
+        n = 4 * v_shape[0]
+        layer = partial(nn.Conv2d, kernel_size=3, padding=1)
+        self.enter = layer(n, width)
+        self.leave = layer(width, n)
+        self.left = Block(layer, width, width)
+        self.right = Block(layer, 3 * width, width)
+        self.first = Block(layer, width, 2 * width)
+        self.second = Block(layer, 2 * width, 2 * width)
 
     def forward(self, v: Tensor, t: Tensor) -> Tensor:
         left = self.left(self.enter(pixel_unshuffle(v, 2)), t)

@@ -19,14 +19,14 @@ from hydra import compose, initialize_config_dir
 from torch import Tensor
 
 from benchmarks.measure import ROOT, peak_memory, wait
-from eblvm_lit.cli.build import build
 from eblvm_lit.core.fast_paths import compile_step
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree, tree_map
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.state import TrainState
-from eblvm_lit.training.compiling import missing_compiler
+from eblvm_lit.runs.build import build
+from eblvm_lit.training.callbacks.compiling import missing_compiler
 from eblvm_lit.utils.torch_settings import torch_settings
 
 COMPILES = missing_compiler(torch.device("cuda" if torch.cuda.is_available() else "cpu")) is None
@@ -38,7 +38,8 @@ FACTOR = 30.0
 FLOOR = 256 * torch.finfo(torch.float32).eps
 CLOSE = 0.25  # how far bfloat16 may be: its eps is 1/128
 N_WARM_UP = 2
-N_BLOCKS, BLOCK_SECONDS = 5, 0.4
+N_BLOCKS = 5
+BLOCK_SECONDS = 0.4
 
 Step = Callable[[TrainState, Tensor, Any], dict[str, Tensor]]
 Capture = Callable[[Callable[[], dict[str, Tensor]]], tuple[Callable[[], None], dict[str, Tensor]]]
@@ -47,7 +48,8 @@ Capture = Callable[[Callable[[], dict[str, Tensor]]], tuple[Callable[[], None], 
 def cuda_graph(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None], dict[str, Tensor]]:
     """A function as a CUDA graph: its replay, and the tensors that each replay writes."""
     run()  # compiles, where it does
-    side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+    side = torch.cuda.Stream()
+    main = torch.cuda.current_stream()
     side.wait_stream(main)
     with torch.cuda.stream(side):
         for _ in range(N_WARM_UP):
@@ -146,8 +148,10 @@ def advance(
 ) -> tuple[Tensor, Tensor]:
     """How far some iterations move parameters and buffers, and their losses and gradient norms; all in float64."""
     method = copy.deepcopy(method)
-    state, begin = start(method, device, dtype), flat(method.state_dict().values())
-    step, records = step_of(mode, method, capture), []
+    state = start(method, device, dtype)
+    begin = flat(method.state_dict().values())
+    step = step_of(mode, method, capture)
+    records = []
     for v, noise in inputs:
         records.append(step(state, moved(v, device, dtype), moved(noise, device, dtype)))
     wait(device)
@@ -207,7 +211,9 @@ def rate(method: Method, v: Tensor, device: torch.device, mode: str, capture: Ca
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    state, v, generator = start(method, device), v.to(device), torch.Generator(device)
+    state = start(method, device)
+    v = v.to(device)
+    generator = torch.Generator(device)
     step = step_of(mode, method, capture)
 
     def seconds(n: int) -> float:
@@ -249,14 +255,17 @@ def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
 def main(kind: str, device: str, result: str, *overrides: str) -> None:
     """Write what was found after each step, so that a part that is stopped leaves the rest."""
     method, v = load(overrides)
-    target, path = torch.device(device), Path(result)
+    target = torch.device(device)
+    path = Path(result)
     if kind == "equal":
         path.write_text(json.dumps(compare(method, v, target)))
         return
-    name, rows = kind.removeprefix("compile ").removeprefix("speed "), []
+    name = kind.removeprefix("compile ").removeprefix("speed ")
+    rows = []
     if kind.startswith("compile "):  # into the compiler's cache
         with precision(name, target):
-            state, generator = start(method, target), torch.Generator(target)
+            state = start(method, target)
+            generator = torch.Generator(target)
             v = v.to(target)
             step_of("compiled", method)(state, v, method.draw_noise(v, generator))
         path.write_text("[]")

@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.gpu_cell import CLOSE, COMPILES, FACTOR, MODES, N_STEPS, PRECISIONS
 from benchmarks.measure import ROOT
-from eblvm_lit.training.compiling import missing_compiler
+from eblvm_lit.training.callbacks.compiling import missing_compiler
 from eblvm_lit.training.provenance import device_name, environment
 
 NO_GPU = "torch finds no CUDA device here, so there is nothing to check: run this on a machine with a GPU."
@@ -43,7 +43,9 @@ NARROW = {
     "sngan": (*RESIDUAL, "method.fresh_minibatches=false"),
     "vae": ("posterior.network.width=4", "generator.width=4", "data.size=8"),
 }
-K, N, WIDE = "method.n_lower_steps=1", "method.n_unroll=1", "objective.bandwidth=3.0"
+K = "method.n_lower_steps=1"
+N = "method.n_unroll=1"
+WIDE = "objective.bandwidth=3.0"
 SHORT = {
     **dict.fromkeys(("bism", "bidsm", "bissm", "bimdsm"), (K, N)),
     **dict.fromkeys(("vages", "vages_dsm", "vages_mdsm", "vages_fisher", "vnce"), (K,)),
@@ -109,7 +111,8 @@ def parts(n_devices: int) -> list[Part]:
 def run(part: Part, device: str, seconds: float, overrides: Sequence[str]) -> Any:
     """What a process has found, ``{"error": ...}`` if nothing; it is stopped after so many seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        result, output = Path(folder, "result.json"), Path(folder, "output.txt")
+        result = Path(folder, "result.json")
+        output = Path(folder, "output.txt")
         placed = (*part.arguments, device) if part.module == "gpu_cell" else ()
         accelerator = () if placed else (f"trainer.accelerator={'gpu' if device == 'cuda' else device}",)
         words = [*placed, str(result), *part.overrides, *accelerator, *overrides]
@@ -158,7 +161,8 @@ def equality(found: dict[str, Any]) -> list[str]:
             rows.append([name, *[""] * (len(MODES) + 2), f"**{row['error']}**"])
             continue
         cells = [f"{row[mode]:.1e}" if mode in row else "refused" for mode in (*MODES, "bf16")]
-        bad, refused = problem(row), row["errors"].get("graphed")
+        bad = problem(row)
+        refused = row["errors"].get("graphed")
         note = f"**{bad}**" if bad else f"equal; no graph: {refused}" if refused else "equal"
         rows.append([name, *cells, f"{row['tolerance']:.1e}", note])
     return [
@@ -224,7 +228,8 @@ SECTIONS = {
 
 def page(found: dict[str, dict[str, Any]], device: str, words: Sequence[str], seconds: float) -> str:
     """The page: what it ran on, a table for each section, what was left out."""
-    name, n = device_name(torch.device(device)), torch.cuda.device_count() if device == "cuda" else 1
+    name = device_name(torch.device(device))
+    n = torch.cuda.device_count() if device == "cuda" else 1
     made = environment()
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, Python {platform.python_version()}"
     lines = [

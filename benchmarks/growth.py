@@ -33,8 +33,11 @@ from eblvm_lit.figures.style import save
 from eblvm_lit.utils.memory import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
-ROUNDS, QUICK_ROUNDS, QUICK_POINTS = 15, 2, 2
-ITERATIONS, QUICK_ITERATIONS = 50, 5  # of benchmarks.scaling
+ROUNDS = 15
+QUICK_ROUNDS = 2
+QUICK_POINTS = 2
+ITERATIONS = 50  # of benchmarks.scaling
+QUICK_ITERATIONS = 5
 DPI = 120  # a figure takes less than 60 kB
 BLOCK_SECONDS = 0.05  # a block of shorter iterations has several
 GRBM = ("data=standard_normal", "data.v_dim=512", "sizes.h_dim=256", "method.n_lower_steps=5")
@@ -105,7 +108,8 @@ class Point:
         optimizers = dict(zip(self.method.groups, self.method.configure_optimizers(), strict=True))
         self.state = self.method.train_state(optimizers, {name: torch.tensor(1e-4) for name in self.method.rates})
         self.v = torch.rand(rows, *shape, generator=keyed_generator(0, "growth"))
-        self.n_iterations, self.seconds = 0, []
+        self.n_iterations = 0
+        self.seconds = []
         self.iterate()  # first calls allocate and choose kernels
         self.block = max(1, round(BLOCK_SECONDS / self.time(1)))
 
@@ -231,7 +235,8 @@ def main(*words: str) -> int:
     """Measure the axes one by one, draw a figure of each, print the tables."""
     quick = f"the {QUICK_POINTS} smallest sizes of each"
     options = parser("growth", __doc__ or "", what="axes", quick=quick).parse_args(words or None)
-    console, chosen = Console(), [axis for axis in AXES if options.only.search(axis.name)]
+    console = Console()
+    chosen = [axis for axis in AXES if options.only.search(axis.name)]
     if options.list or not chosen:
         console.print("\n".join(axis.name for axis in chosen) or "No axis has such a name; --list shows them.")
         return 0 if chosen else 1

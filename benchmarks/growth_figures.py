@@ -52,7 +52,9 @@ def draw(
 def panel(
     axes: Axes, power: int | None, key: str, rows: list[dict[str, Any]], fits: dict[str, PowerLaw | Line]
 ) -> None:
-    unit, fit, x = UNITS[key], fits[key], np.array([row["x"] for row in rows], dtype=float)
+    unit = UNITS[key]
+    fit = fits[key]
+    x = np.array([row["x"] for row in rows], dtype=float)
     y = unit * np.array([row[key] for row in rows])
     open_frame(axes, grid="both")
     colour = COLOURS[0] if key == "seconds" else COLOURS[3]

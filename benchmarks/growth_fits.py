@@ -98,7 +98,9 @@ def fit_line(x: Numbers, y: Numbers) -> Line:
         >>> f"{line.ratio:.3f} {line.r2:.3f}"
         '0.200 1.000'
     """
-    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    a = np.asarray(x, dtype=float)
+    b = np.asarray(y, dtype=float)
     slope, intercept = np.polyfit(a, b, 1)
-    total, rest = np.square(b - b.mean()).sum(), np.square(b - intercept - slope * a).sum()
+    total = np.square(b - b.mean()).sum()
+    rest = np.square(b - intercept - slope * a).sum()
     return Line(float(intercept), float(slope), float(1 - rest / total) if total else 1.0)

@@ -20,10 +20,10 @@ import torch
 from hydra import compose, initialize_config_dir
 from scipy.io import savemat
 
-from eblvm_lit.cli import run
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.data import frey_face
 from eblvm_lit.data.files import FACES
+from eblvm_lit.runs import run
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5
@@ -72,7 +72,10 @@ class Clock(pl.Callback):
     """
 
     def __init__(self, *, path: str) -> None:
-        self.path, self.stamps, self.memory, self.batch = Path(path), [], [], None
+        self.path = Path(path)
+        self.stamps = []
+        self.memory = []
+        self.batch = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.memory.append(peak_memory(pl_module.device))
@@ -144,7 +147,8 @@ def main(result: str, *overrides: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             cfg = compose("config", [*overrides, *COMMON])
-        cfg.run_dir, cfg.callbacks.clock.path = folder, result
+        cfg.run_dir = folder
+        cfg.callbacks.clock.path = result
         if "root" in cfg.data:
             cfg.data.root = folder
         if cfg.data._target_ == "eblvm_lit.data.frey_face.FreyFace":

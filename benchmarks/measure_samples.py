@@ -13,8 +13,8 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from benchmarks.measure import COMMON, ROOT, block_seconds, peak_memory, wait
-from eblvm_lit.cli.build import build
-from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.runs.build import build
+from eblvm_lit.runs.instantiate import instantiate
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.utils.torch_settings import torch_settings
 
@@ -25,7 +25,8 @@ class Stamps:
     """When each step of the chains ended."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.stamps = device, []
+        self.device = device
+        self.stamps = []
 
     def __call__(self, n: int) -> None:  # noqa: ARG002 - the sampler says how many chains have moved
         wait(self.device)
@@ -46,9 +47,11 @@ def main(result: str, *overrides: str) -> None:
         device = device_of(cfg.trainer.accelerator)
         parts = build(cfg)
         parts.data.setup()
-        method, stamps = parts.method.to(device).eval(), Stamps(device)
+        method = parts.method.to(device).eval()
+        stamps = Stamps(device)
         sampler = instantiate(cfg.sampler, "sampler")
-        published, n_steps = sampler.dynamics.n_steps, cfg.trainer.max_steps
+        published = sampler.dynamics.n_steps
+        n_steps = cfg.trainer.max_steps
         capture = sampler.dynamics.capture
         sampler.dynamics = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0, capture=capture)
         before = peak_memory(device)

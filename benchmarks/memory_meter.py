@@ -9,7 +9,8 @@ import torch
 
 __all__ = ["MemoryMeter"]
 
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
 
 
 class MemoryMeter:

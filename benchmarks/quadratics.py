@@ -13,8 +13,10 @@ from eblvm_lit.optimizers.sgd import SGD
 
 __all__ = ["Quadratic", "relative_error"]
 
-N_PHI, N_THETA = 100, 10
-COUPLING, RIDGE = 0.3, 0.1
+N_PHI = 100
+N_THETA = 10
+COUPLING = 0.3
+RIDGE = 0.1
 
 
 def relative_error(estimate: Tensor, truth: Tensor) -> float:
@@ -44,14 +46,16 @@ class Quadratic:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        self.kappa, self.quartic = kappa, quartic
+        self.kappa = kappa
+        self.quartic = quartic
         self.spectrum = kappa ** torch.linspace(-1, 0, N_PHI, dtype=torch.float64)
         self.basis = torch.linalg.qr(normal(N_PHI, N_PHI))[0]
         self.H = self.of_hessian(lambda eigenvalues: eigenvalues)
         self.A = torch.linalg.qr(self.of_hessian(torch.reciprocal) @ normal(N_PHI, N_THETA))[0]
         self.B = self.H @ self.A
         self.R = COUPLING * torch.linalg.qr(normal(N_PHI, N_THETA))[0]
-        self.r, self.direction = normal(N_PHI), normal(N_PHI)
+        self.r = normal(N_PHI)
+        self.direction = normal(N_PHI)
         self.direction /= torch.linalg.vector_norm(self.direction)
         self.theta = normal(N_THETA)
         self.n_evaluations = 0
@@ -63,13 +67,15 @@ class Quadratic:
     def lower(self, theta: Params, phi: Params, _: int) -> Tensor:
         """G; each call becomes one gradient, or one product with a second derivative."""
         self.n_evaluations += 1
-        t, f = theta["theta"], phi["phi"]
+        t = theta["theta"]
+        f = phi["phi"]
         value = f @ (0.5 * (self.H @ f) - self.B @ t)
         return value + self.quartic / 4 * (f - self.A @ t).pow(4).sum() if self.quartic else value
 
     def upper(self, theta: Params, phi: Params) -> Tensor:
         """J."""
-        t, f = theta["theta"], phi["phi"]
+        t = theta["theta"]
+        f = phi["phi"]
         return 0.5 * (f - self.r).square().sum() + f @ (self.R @ t) + RIDGE / 2 * t @ t
 
     def problem(self) -> BilevelProblem:
@@ -103,5 +109,6 @@ class Quadratic:
 
     def solution(self) -> Tensor:
         """The theta of the smallest J(theta, phi*(theta))."""
-        mixed, ridge = self.A.T @ self.R, RIDGE * torch.eye(N_THETA, dtype=torch.float64)
+        mixed = self.A.T @ self.R
+        ridge = RIDGE * torch.eye(N_THETA, dtype=torch.float64)
         return torch.linalg.solve(self.A.T @ self.A + mixed + mixed.T + ridge, self.A.T @ self.r)

@@ -87,7 +87,8 @@ def measure(cell: Cell, options: argparse.Namespace) -> Row:
     """Run one cell in a process of its own, so that neither memory nor compiled code is shared."""
     row = {key: getattr(cell, key) for key in ("name", "series", "data", "method", "mode", "reference")}
     with tempfile.TemporaryDirectory() as folder:
-        result, output = Path(folder, "result.json"), Path(folder, "output.txt")
+        result = Path(folder, "result.json")
+        output = Path(folder, "output.txt")
         with output.open("wb") as file:
             done = subprocess.run(
                 command(cell, result, options),
@@ -116,7 +117,8 @@ def write(path: Path, rows: list[Row]) -> None:
 
 def main(cells: Cells = cells, tables: Tables = tables, *, name: str = "run", description: str = __doc__ or "") -> int:
     """Measure the cells one by one, print the tables."""
-    options, console = parse(name, description), Console()
+    options = parse(name, description)
+    console = Console()
     chosen = [cell for cell in cells(options.iterations) if options.only.search(cell.name)]
     if options.list or not chosen:
         names = "\n".join(cell.name for cell in chosen)

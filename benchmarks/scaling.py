@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import ROOT
-from eblvm_lit.cli.build import build
 from eblvm_lit.core.reductions import comm_counter
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.shards import minibatch_of, shard_of
-from eblvm_lit.training.compiling import for_full_minibatches
+from eblvm_lit.runs.build import build
+from eblvm_lit.training.callbacks.compiling import for_full_minibatches
 from eblvm_lit.utils.memory import keep_freed_memory
 
 FACES = ("data=frey_face", "model.v_dim=560")
@@ -89,10 +89,12 @@ def iterate(cell: tuple[Any, tuple[int, ...]], n_rows: int, n: int, compiled: bo
     state = method.train_state(optimizers, {name: torch.tensor(1e-4) for name in method.rates})
     whole = torch.rand(n_rows, *shape, generator=keyed_generator(0, "scaling"))
     shard = shard_of(len(whole))
-    v, seconds = whole if shard is None else whole[shard.rows], []
+    v = whole if shard is None else whole[shard.rows]
+    seconds = []
     method.compiled = for_full_minibatches(method, n_rows, may_fail=False) if compiled else None
     for i in range(n):
-        before, begin = comm_counter.copy(), time.perf_counter()
+        before = comm_counter.copy()
+        begin = time.perf_counter()
         method.step(state, minibatch_of(v, len(whole)), v, keyed_generator(0, "noise", i))
         seconds.append(time.perf_counter() - begin)
     warm = seconds[WARM:] or seconds
@@ -142,7 +144,8 @@ def show(found: dict[Row, dict[str, Any]], strong: bool) -> None:
     )
     for name in next(iter(found.values())):
         for row, cells in found.items():
-            cell, alone = cells[name], Row(row.compiled, 1, row.processes if strong else 1)
+            cell = cells[name]
+            alone = Row(row.compiled, 1, row.processes if strong else 1)
             efficiency = f"{found[alone][name]['fastest'] / cell['fastest']:.2f}" if alone in found else ""
             mode = "compiled" if row.compiled else "eager"
             numbers = (f"{1e3 * cell['fastest']:.2f}", efficiency, str(cell["calls"]), f"{cell['bytes'] / 1024:.1f}")

@@ -24,7 +24,9 @@ def speed_table(title: str, rows: list[Row]) -> Table:
     for column in ("s/100", "ref.", "gain", "bare", "around", "1st [s]", "MiB"):
         table.add_column(column.replace("[", r"\["), justify="right", no_wrap=True)
     for row in rows:
-        seconds, bare, reference = row["seconds_per_100"], row["bare_seconds_per_100"], row["reference"]
+        seconds = row["seconds_per_100"]
+        bare = row["bare_seconds_per_100"]
+        reference = row["reference"]
         table.add_row(
             row["method"],
             f"{seconds:.3f}",

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 import eblvm_lit
 from benchmarks.tables import Row
 from eblvm_lit.cli.compose import sampler_config
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.blobs import TwentyFiveGaussians
 from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.runs.instantiate import instantiate
 from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.energy_grad import energy_grad
 
@@ -27,7 +27,8 @@ def words(sampler: str, kind: str | None = None, **dynamics: float) -> Words:
     return (f"sampler={sampler}", *own, *(f"sampler.dynamics.{key}={value}" for key, value in dynamics.items()))
 
 
-annealed, moves = partial(words, "annealed", temperature=56, n_cold=0), {"n_leapfrog": 8, "step_size": 0.09}
+annealed = partial(words, "annealed", temperature=56, n_cold=0)
+moves = {"n_leapfrog": 8, "step_size": 0.09}
 points = partial(words, "annealed", temperature=100, n_cold=0, step_size=0.1, denoise_std=0)
 digs = {"noise_max": 1.5, "noise_min": 0.2, "n_levels": 10, "n_moves": 4, "step_size": 0.08}
 # Of images, with about 1,250 evaluations a sample as the shipped one has, and of the 25 Gaussians.
@@ -61,11 +62,13 @@ SAMPLERS: dict[str, tuple[Words, Words | None]] = {
 class UnequalModes(VisibleEnergy):
     """The grid of 25 Gaussians of standard deviation 0.05, of weights 1, 2, ..., 25 over their sum."""
 
-    event_shape, std = (2,), 0.05
+    event_shape = (2,)
+    std = 0.05
 
     def __init__(self) -> None:
         super().__init__()
-        self.centres, self.weights = torch.tensor(TwentyFiveGaussians.centres), torch.arange(1.0, 26.0) / 325
+        self.centres = torch.tensor(TwentyFiveGaussians.centres)
+        self.weights = torch.arange(1.0, 26.0) / 325
         self.place = nn.Parameter(torch.zeros(()))
         self.n = 0  # evaluations
 
@@ -87,7 +90,8 @@ def sampler_of(overrides: Words) -> ChainSamples:
 @torch.no_grad()
 def weights_error(overrides: Words, n: int = 4000) -> Row:
     """Of chains that all begin about (0.5, 0.5)."""
-    energy, sampler = UnequalModes(), sampler_of(("sampler.kind=marginal", *overrides))
+    energy = UnequalModes()
+    sampler = sampler_of(("sampler.kind=marginal", *overrides))
     sampler.batch_size = n
     error = energy.error(sampler.draw(energy, range(n), seed=0))
     return {"weights_error": error, "weights_evaluations": energy.n // n}
@@ -95,7 +99,9 @@ def weights_error(overrides: Words, n: int = 4000) -> Row:
 
 def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.Module]:
     """Images, uint8, noised and then denoised as ends of chains are: v - std^2 dE(v, E_q[h|v])/dv."""
-    run, noise, found = eblvm_lit.load(model), keyed_generator(0, "denoised"), []
+    run = eblvm_lit.load(model)
+    noise = keyed_generator(0, "denoised")
+    found = []
     for some in map(run.data.as_float, images.split(500)):
         v = some + std * torch.randn(some.shape, generator=noise)
         (slope,) = energy_grad(lambda v: run.energy(v, run.posterior.mean(v)).sum(), (v,))
@@ -105,7 +111,8 @@ def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.M
 
 def draw_images(model: str, overrides: Words, n: int) -> tuple[Tensor, nn.Module, Row]:
     """n images of a shipped model, uint8, the model, and what a sample has cost."""
-    run, count = eblvm_lit.load(model), [0]
+    run = eblvm_lit.load(model)
+    count = [0]
     hook = run.energy.network.register_forward_hook(lambda network, args, out: count.append(len(args[0])))  # noqa: ARG005
     begin = time.process_time()
     v = run.sample(n, sampler=sampler_of(overrides))

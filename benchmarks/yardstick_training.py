@@ -20,7 +20,9 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import Splits
 from eblvm_lit.evaluation.features.training import centred
 
-FIRST, N_VALIDATIONS, SEED = 100, 20, 0
+FIRST = 100
+N_VALIDATIONS = 20
+SEED = 0
 RUN = (
     *("callbacks.evaluation=null", "callbacks.figures=null", "n_validations=1", "summary=false", "threads=1"),
     *("trainer.accelerator=cpu", "trainer.precision=32-true"),
@@ -44,7 +46,8 @@ def train_run(overrides: tuple[str, ...], folder: Path, n: int | None = None) ->
 
 def descend(loss: Callable[[Tensor], Tensor], module: Any, rows: Tensor, n: int, batch_size: int, after: Any) -> float:
     """Adam on random minibatches, its rate falling along a cosine; iterations per second without what comes after."""
-    generator, seconds = keyed_generator(SEED, "minibatches"), 0.0
+    generator = keyed_generator(SEED, "minibatches")
+    seconds = 0.0
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n)
     for i in range(1, n + 1):
@@ -62,7 +65,8 @@ def descend(loss: Callable[[Tensor], Tensor], module: Any, rows: Tensor, n: int,
 def train_field(network: type[nn.Module], batch_size: int, images: Tensor, n: int) -> tuple[nn.Module, float]:
     """A field by flow matching of images, uint8 (N, C, H, W): averages of its parameters."""
     torch.manual_seed(SEED)
-    field, noise = network(images.shape[1:]), keyed_generator(SEED, "flow matching")
+    field = network(images.shape[1:])
+    noise = keyed_generator(SEED, "flow matching")
     average = AveragedModel(field, multi_avg_fn=get_ema_multi_avg_fn(0.999))
 
     def loss(batch: Tensor) -> Tensor:
@@ -79,7 +83,9 @@ def train_spline(splits: Splits, n: int) -> tuple[tuple[nn.Module, float], float
 
     torch.manual_seed(SEED)
     flow = NSF(2, transforms=6, bins=16, hidden_features=(64, 64))
-    mean, std, best = splits.train.mean(0), splits.train.std(0), [(-math.inf, {})]
+    mean = splits.train.mean(0)
+    std = splits.train.std(0)
+    best = [(-math.inf, {})]
 
     def loss(v: Tensor) -> Tensor:
         return std.log().sum() - flow().log_prob((v - mean) / std).mean()

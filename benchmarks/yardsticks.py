@@ -22,15 +22,15 @@ from benchmarks.tables import Row
 from benchmarks.yardstick_samplers import SAMPLERS, denoised, draw_images, weights_error
 from benchmarks.yardstick_training import SEED, for_minutes, train_field, train_run, train_spline
 from eblvm_lit.cli.compose import composed
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.draws.base import ImageSource
+from eblvm_lit.draws.cache import SampleCache
+from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.evaluation.base import in_float64
-from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
-from eblvm_lit.evaluation.samples.image_source import ImageSource
-from eblvm_lit.evaluation.samples.sample_cache import SampleCache
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import save
+from eblvm_lit.runs.instantiate import instantiate
 from eblvm_lit.utils.io import write_json
 from eblvm_lit.utils.torch_settings import torch_settings
 
@@ -62,7 +62,8 @@ class Handed(ImageSource):
 class Images:
     """Rows of MNIST, by the classifier and the reference of conf/evaluation/classifier.yaml."""
 
-    names, minutes = ("real", "denoised", *TRAINED, "flow_matching", *SHIPPED), 60.0
+    names = ("real", "denoised", *TRAINED, "flow_matching", *SHIPPED)
+    minutes = 60.0
     criteria = ("fd_classifier", "precision", "recall", "density", "coverage")
     judged = ("rarest_class", "commonest_class", "too_bright")
     columns = (*criteria, *judged, "parameters", "iterations", "minutes")
@@ -70,9 +71,12 @@ class Images:
 
     def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
         cfg = composed(["experiment=bimdsm_mnist", f"{METRIC}.criteria.mmd=null", *overrides])
-        cfg.cache_dir, self.out, self.train = str(out / "cache"), out, partial(for_minutes, minutes=minutes)
+        cfg.cache_dir = str(out / "cache")
+        self.out = out
+        self.train = partial(for_minutes, minutes=minutes)
         self.metric = instantiate(cfg.callbacks.evaluation.metrics.fd_classifier, METRIC)
-        self.data, self.n = instantiate(cfg.data, "data"), self.metric.n_samples["test"]
+        self.data = instantiate(cfg.data, "data")
+        self.n = self.metric.n_samples["test"]
         self.data.setup()
         self.metric.images = Handed()
 
@@ -107,7 +111,8 @@ class Images:
             v = torch.cat([heun(field, some) for some in noise.split(500)])
             return ((v + 1) * 127.5).round().clamp(0, 255).byte(), field, cost
         if name in SHIPPED:
-            run, cost = eblvm_lit.load(name), {"minutes": SHIPPED[name]}
+            run = eblvm_lit.load(name)
+            cost = {"minutes": SHIPPED[name]}
         else:
             run, cost = self.train(partial(train_run, TRAINED[name], self.out / "runs" / name))
         cached: Any = partial(SampleCache, cache_dir=str(self.out / "cache"))  # images as its own metric draws them
@@ -140,7 +145,8 @@ class Points:
     names = sorted(
         path.stem for path in (ROOT / "conf" / "data").glob("[a-z]*.yaml") if POINTS.search(path.read_text())
     )
-    columns, minutes = ("exact", "spline_flow", "deep", "grbm", "parameters", "iterations", "minutes"), 5.0
+    columns = ("exact", "spline_flow", "deep", "grbm", "parameters", "iterations", "minutes")
+    minutes = 5.0
     quick = ("max_examples=2000", "trainer.max_steps=100", "method.compile=false")
 
     def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
@@ -149,7 +155,9 @@ class Points:
 
     def row(self, name: str) -> Row:
         grbm = self.run(name, "model=grbm", "method=dsm")
-        data, noise = grbm.data, max(high - low for low, high in grbm.data.bounds) / 8  # 1 for rings, as published
+        data = grbm.data
+        # 1 for rings, as published
+        noise = max(high - low for low, high in grbm.data.bounds) / 8
         deep = self.run(name, *DEEP, f"method.noise_std={noise}")
         (flow, value), cost = for_minutes(partial(train_spline, data.splits), self.minutes)
         exact = data.log_density(data.splits.test.double())
@@ -161,7 +169,8 @@ class Points:
 @torch.no_grad()
 def log_likelihood(run: Any) -> float:
     """The mean over the test split, with log Z by quadrature within 1e-4; within 0.01 where that is not resolved."""
-    energy, v = in_float64(run.energy), run.examples("train").double()
+    energy = in_float64(run.energy)
+    v = run.examples("train").double()
     try:
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-4).log_partition(energy, v)
     except EblvmError:  # F(v) of swiss_roll has walls too thin for the finest grid
@@ -178,15 +187,14 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
 
 
 def main(*words: str) -> int:
-    own, console = parser("yardsticks", __doc__ or "", what="rows", quick="seconds a row"), Console(width=180)
+    own = parser("yardsticks", __doc__ or "", what="rows", quick="seconds a row")
+    console = Console(width=180)
     own.add_argument("table", choices=("images", "samplers", "points"))
     own.add_argument("--minutes", type=float, help="of training a model (default: 60 for images, 5 for points)")
     options = own.parse_args(words or None)
-    kind, folder, rows = (
-        {"images": Images, "samplers": Samplers, "points": Points}[options.table],
-        options.out / options.table,
-        [],
-    )
+    kind = {"images": Images, "samplers": Samplers, "points": Points}[options.table]
+    folder = options.out / options.table
+    rows = []
     chosen = [name for name in kind.names if options.only.search(name)]
     if options.list or not chosen:
         console.print("\n".join(chosen) or "No row has such a name; --list shows them.")

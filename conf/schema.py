@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
-from eblvm_lit.cli.annotations import argument_types
-from eblvm_lit.cli.settings import RUN, TRAINER
+from eblvm_lit.runs.annotations import argument_types
+from eblvm_lit.runs.settings import RUN, TRAINER
 
 CONF = Path(__file__).parent
 INTERPOLATION = {"type": "string", "pattern": r"\$\{"}

@@ -18,7 +18,9 @@ GRIDS = ("test/fisher", "test/log_likelihood", "train/iterations_per_second")
 CURVES = ("val/loss", "val/fisher", "val/posterior_fisher", "val/posterior_kl", "val/log_likelihood", "val/fid")
 TRAINING = tuple(f"train/{name}" for name in ("model_loss", "upper_loss", "lower_loss", "iterations_per_second"))
 FIGURES = ("density", "samples", "filters", "curves", "tsne", "interpolation", "inpainting")
-N, K, GROUP = "method.n_unroll", "method.n_lower_steps", "job.group"
+N = "method.n_unroll"
+K = "method.n_lower_steps"
+GROUP = "job.group"
 
 
 def best(metric: str) -> str:

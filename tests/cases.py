@@ -25,7 +25,8 @@ from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPoste
 from eblvm_lit.scores.particles import ExactParticles, RefinedParticles
 from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VariationalFunction
 
-V_DIM, H_DIM = 2, 3
+V_DIM = 2
+H_DIM = 3
 IMAGE = (1, 8, 8)
 
 
@@ -285,7 +286,8 @@ def normal_nodes(q, v):
 
 
 def bernoulli_nodes(q, v):
-    h, p = binary(q.h_dim).unsqueeze(1), q.mean(v).detach()
+    h = binary(q.h_dim).unsqueeze(1)
+    p = q.mean(v).detach()
     # u > 1 - p gives h = 1: take the middle of each range
     return h * (1 - p / 2) + (1 - h) * (1 - p) / 2, (h * p + (1 - h) * (1 - p)).prod(-1)
 
@@ -355,7 +357,8 @@ def expected_kl(p, q, free_energy):
 
 
 def expected_fisher(p, q, free_energy):
-    s, gap = q.base_dist.scale / p.base_dist.scale, q.base_dist.loc - p.base_dist.loc
+    s = q.base_dist.scale / p.base_dist.scale
+    gap = q.base_dist.loc - p.base_dist.loc
     return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # p has unit scale
 
 
@@ -459,12 +462,14 @@ def gaussian_mdsm(objective, P, mu, m, S):
 
 
 def mdsm_levels(objective):
-    low, high = objective.sigma_min, objective.sigma_max
+    low = objective.sigma_min
+    high = objective.sigma_max
     return [low, (low + high) / 2 if objective.ladder == "linear" else math.sqrt(low * high), high]
 
 
 def mdsm_nodes(objective, d):
-    (eps, w), sigma = hermite(3, d), torch.tensor(mdsm_levels(objective))
+    (eps, w) = hermite(3, d)
+    sigma = torch.tensor(mdsm_levels(objective))
     return {"eps": eps.repeat(3, 1), "sigma": sigma.repeat_interleave(len(eps))}, w.repeat(3) / 3
 
 

@@ -61,7 +61,8 @@ def no_waiting_for_the_disk():
 @pytest.fixture(scope="session", autouse=True)
 def each_file_of_conf_is_parsed_once():
     """A composition reads forty of them, and to parse them takes a quarter of its time."""
-    load, parsed = OmegaConf.load, {}
+    load = OmegaConf.load
+    parsed = {}
 
     def load_once(file):
         path = os.path.abspath(file if isinstance(file, str | Path) else file.name)

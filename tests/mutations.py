@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS, PACKAGE = ROOT / "tests", ROOT / "src" / "eblvm_lit"
+TESTS = ROOT / "tests"
+PACKAGE = ROOT / "src" / "eblvm_lit"
 # What the package and its tests load, and takes long; none of these loads the package.
 LIBRARIES = (
     *("torch", "torch.distributed", "torch.optim.swa_utils", "torchvision", "pytorch_lightning", "torchmetrics"),
@@ -30,7 +31,9 @@ LIBRARIES = (
 OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:randomly")
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 LIMIT = 600  # seconds of one mutation's tests: one that makes them wait forever is no mutation that they find
-CAUGHT, ESCAPED = 1, 0  # what pytest ends with if a test has failed, and if none has
+# The exit codes of pytest.
+CAUGHT = 1  # a test has failed
+ESCAPED = 0  # no test has failed
 
 
 class Mutation(NamedTuple):
@@ -169,13 +172,15 @@ def baseline(src, nodes, log):
 
 def verdicts(mutations, files, pristine, scratch, jobs):
     """Each mutation with how its tests ended, the seconds of the CPU, the first that failed and why, and the log."""
-    waiting, running = list(enumerate(mutations)), {}
+    waiting = list(enumerate(mutations))
+    running = {}
     sys.dont_write_bytecode = True  # of a mutated file, that is
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 i, mutation = waiting.pop(0)
-                src, log = copy_package(pristine / "eblvm_lit", scratch / str(i)), scratch / f"{i}.log"
+                src = copy_package(pristine / "eblvm_lit", scratch / str(i))
+                log = scratch / f"{i}.log"
                 apply(mutation, src)
                 pid = run_tests(src, [node(test, files) for test in mutation.tests], log, "-x")
                 running[pid] = mutation, log, src
@@ -208,7 +213,9 @@ def parse(argv):
 
 def main(argv=None):
     """Test the mutations; 1 if one has escaped, 2 if the table is stale or tests fail without a mutation."""
-    options, mutations, files = parse(argv), table(), test_files()
+    options = parse(argv)
+    mutations = table()
+    files = test_files()
     if found := stale(mutations, files):
         print("The table does not fit the package:", *found, sep="\n  ")
         return 2

@@ -39,7 +39,9 @@ class Cell(NamedTuple):
     tests: list[str] = NUMBERS
 
 
-ATEN, ONEDNN, THREADS = "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS"
+ATEN = "ATEN_CPU_CAPABILITY"
+ONEDNN = "ONEDNN_MAX_CPU_ISA"
+THREADS = "OMP_NUM_THREADS"
 FOREIGN = {ATEN: "default", ONEDNN: "SSE41", "MKL_CBWR": "COMPATIBLE"}
 CELLS = {
     "native": Cell("this", {THREADS: "1"}),
@@ -71,7 +73,8 @@ def lower_bounds():
 def make_environment(name, python, requirements):
     """The interpreter of a virtual environment; made anew where what it should hold has changed."""
     folder = BUILD / name
-    stamp, content = folder / "made_of", "\n".join([python, *requirements])
+    stamp = folder / "made_of"
+    content = "\n".join([python, *requirements])
     interpreter = str(folder / "bin" / "python")
     if not (stamp.exists() and stamp.read_text() == content):
         print(f"Setting up {folder.relative_to(ROOT)} with {python}: about 6 GB, some minutes.", flush=True)
@@ -102,7 +105,8 @@ def interpreter_of(environment):
     """The interpreter of a cell's environment, or None where there is no such Python."""
     if environment == "this" or (environment == "oldest" and sys.version_info[:2] == OLDEST):
         return sys.executable
-    tested, found = ["-c", "constraints.txt", "-e", ".[test]"], pythons()
+    tested = ["-c", "constraints.txt", "-e", ".[test]"]
+    found = pythons()
     if environment == "newest":
         newer = [version for version in found if version > max(sys.version_info[:2], OLDEST)]
         return make_environment("newest", found[max(newer)], tested) if newer else None
@@ -136,7 +140,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=[*CELLS], metavar="CELL", help=", ".join(CELLS))
     parser.add_argument("--pytest", default="-n auto --maxprocesses 8 --dist worksteal", help="arguments for pytest")
-    options, good = parser.parse_args(), True
+    options = parser.parse_args()
+    good = True
     print("| cell | tests | seconds |\n|---|---|---|")
     for name in options.cells:
         start = time.monotonic()

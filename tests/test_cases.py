@@ -39,7 +39,8 @@ def test_every_class_has_a_row(package):
             return {type(case.make(0.1))}
         return {*case.classes} if package == "scores" else {type(case.make())}
 
-    covered, found = set().union(*(built(case) for case in PACKAGES[package])), public_classes(package)
+    covered = set().union(*(built(case) for case in PACKAGES[package]))
+    found = public_classes(package)
     assert found, f"no class found in eblvm_lit.{package}"
     assert found == covered, f"cases.py lacks {found - covered}, or lists the unknown {covered - found}"
 

@@ -22,10 +22,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import cases
-from eblvm_lit.cli import run
-from eblvm_lit.cli.sentences import refuse_unread
-from eblvm_lit.cli.settings import check_config
+from eblvm_lit.cli.hints import refuse_unread
 from eblvm_lit.data.toy import Checkerboard, ToyDataModule
+from eblvm_lit.runs import run
+from eblvm_lit.runs.settings import check_config
 from energies import test_base as batteries_of_energies
 from helpers.documents import PAGES, blocks, commands, sentences
 from helpers.image_files import write_cifar10, write_frey, write_mnist
@@ -70,7 +70,9 @@ def script(command):
 
 def split_flags(words):
     """Hydra's flags, and the overrides; a folder of configurations is one of these, as compose() needs it."""
-    flags, overrides, rest = [], [], list(words)
+    flags = []
+    overrides = []
+    rest = list(words)
     while rest:
         if rest[0] == "--config-dir":
             overrides.append(f"hydra.searchpath=[file://{rest[1].replace('examples', str(ROOT / 'examples'))}]")
@@ -107,7 +109,7 @@ def own_parts(monkeypatch):
         del sys.modules[name]
 
 
-# Is trained, see below; experiment=ring is in tests/cli/test_own_parts.py.
+# Is trained, see below; experiment=ring is in tests/runs/test_own_parts.py.
 TRAINING = [c for c in commands(EXAMPLES) if script(c)[0] == "train.py" and "allow_packages=[my_package]" in c.words]
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -170,7 +172,8 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for target in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", text):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
-    site, index = (ROOT / "mkdocs.yml").read_text(), (DOCS / "index.md").read_text()
+    site = (ROOT / "mkdocs.yml").read_text()
+    index = (DOCS / "index.md").read_text()
     for name in (path.relative_to(DOCS).as_posix() for path in [*DOCS.glob("*.md"), *DOCS.glob("notebooks/*.ipynb")]):
         assert name == "index.md" or f"]({name}" in index, f"docs/index.md does not link to {name}"
         assert name.replace(".ipynb", ".md") in site, f"mkdocs.yml does not name {name}"
@@ -209,7 +212,8 @@ def test_commands_in_tables_exist(line, tmp_path):
 
 def test_the_papers_are_cited_alike():
     """The page of the papers, the file for citations, and the version."""
-    page, citation = (DOCS / "papers.md").read_text(), OmegaConf.load(ROOT / "CITATION.cff")
+    page = (DOCS / "papers.md").read_text()
+    citation = OmegaConf.load(ROOT / "CITATION.cff")
     for reference in citation.references:
         assert reference.title in " ".join(re.sub(r"[*\n]", " ", page).split())
         assert reference.url in page
@@ -226,7 +230,8 @@ def test_python_on_a_page_runs(block, tmp_path, unrendered, monkeypatch):
     """As it stands, but for fewer iterations."""
     monkeypatch.chdir(tmp_path)
     text = re.sub(r"max_steps=\d+", "max_steps=20", block.text)
-    printed, expected = io.StringIO(), re.findall(r"print\(.*#  ?about (-?[\d.]+)", block.text)
+    printed = io.StringIO()
+    expected = re.findall(r"print\(.*#  ?about (-?[\d.]+)", block.text)
     torch.manual_seed(0)
     with redirect_stdout(printed):
         exec(compile(text, str(block), "exec"), {"__name__": "example"})

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from cases import DIVERGENCES, ENERGIES, NOISE_DISTRIBUTIONS, OBJECTIVES, PAIRED_OBJECTIVES, PAIRS, VISIBLE_ENERGIES
-from eblvm_lit.cli import run
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+from eblvm_lit.runs import run
 from eblvm_lit.scores.exact import ExactScore
 from helpers.image_files import write_mnist
 from helpers.shell import configured
@@ -24,7 +24,8 @@ DRAWN = {
 
 def test_every_part_computes_in_the_type_of_what_it_is_given():
     """The default type stays float32."""
-    found, generator = {}, torch.Generator()
+    found = {}
+    generator = torch.Generator()
     energies = {case.name: (case.make().double(), case) for case in (*ENERGIES, *VISIBLE_ENERGIES)}
     for name, (energy, case) in energies.items():
         v = torch.randn(4, *case.event_shape).double()
@@ -32,14 +33,16 @@ def test_every_part_computes_in_the_type_of_what_it_is_given():
         if isinstance(energy, MarginalEnergy):
             found[name, "score"] = energy.score(v)
     for energy_case, posterior_case in PAIRS:
-        energy, q = energies[energy_case.name][0], posterior_case.make().double()
+        energy = energies[energy_case.name][0]
+        q = posterior_case.make().double()
         v = torch.randn(4, *energy_case.event_shape)
         for case in DIVERGENCES:
             if q.continuous or not case.continuous:
                 divergence = case.make()
                 noise = divergence.noise(q, v.double(), (), generator)
                 found[case.name, energy_case.name, posterior_case.name] = divergence.loss(energy, q, v.double(), noise)
-    v, score = torch.randn(4, 2).double(), ExactScore(GaussianLatentModel(v_dim=2, h_dim=3).double())
+    v = torch.randn(4, 2).double()
+    score = ExactScore(GaussianLatentModel(v_dim=2, h_dim=3).double())
     for case in (*OBJECTIVES, *PAIRED_OBJECTIVES):
         objective = case.make()
         noise = objective.noise(v, (), generator)

@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 import eblvm_lit
-from eblvm_lit.cli import loading
 from eblvm_lit.cli.compose import composed
-from eblvm_lit.cli.instantiate import instantiate
-from eblvm_lit.cli.sharing import FILES, WEIGHTS
 from eblvm_lit.data.digits import Digits
+from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.errors import DataError
-from eblvm_lit.evaluation.ais import AIS
-from eblvm_lit.evaluation.samples.image_source import ImageSource
+from eblvm_lit.evaluation.likelihood.ais import AIS
+from eblvm_lit.runs.instantiate import instantiate
+from eblvm_lit.runs.load import PRETRAINED
+from eblvm_lit.runs.sharing import FILES, WEIGHTS
 from helpers.shell import ROOT, SHARED
 
 # Mean free energies of training, validation and test split, and log Z, of its card.
@@ -65,7 +65,7 @@ def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
 
 
 def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package():
-    folders = [path for path in loading.PRETRAINED.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    folders = [path for path in PRETRAINED.iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert {path.name for path in folders} == {"bidvl_mnist", "bimdsm_mnist", "grbm_digits", "vages_mnist"}
     for folder in folders:
         assert {path.name for path in folder.iterdir()} == {*FILES}
@@ -104,11 +104,14 @@ def distance(tmp_path_factory):
 @pytest.mark.parametrize("name", DISTANCES)
 def test_samples_of_a_model_are_as_far_from_the_data_as_they_were_when_it_was_packed(name, distance):
     """Classifiers that several machines have trained differ by 10 % (7.44 to 8.15 of the same images)."""
-    (metric, data), (n, expected), run = distance, DISTANCES[name], eblvm_lit.load(name)
+    (metric, data) = distance
+    (n, expected) = DISTANCES[name]
+    run = eblvm_lit.load(name)
     v = run.sample(n)
     low = -1 if run.config.data.value_range == "symmetric" else 0
     images = ((v - low) / (1 - low) * 255).round().clamp(0, 255).byte().reshape(n, *data.image_shape)
-    metric.images, metric.n_samples = Given(images), {"test": n}
+    metric.images = Given(images)
+    metric.n_samples = {"test": n}
     found = metric.evaluate(run.method, data, "test", torch.Generator())["fd_classifier"]
     print(name, n, found)
     assert found == pytest.approx(expected, rel=0.2)  # one set of statistics for both kinds of latents gave 59
@@ -120,7 +123,8 @@ def test_an_unknown_model_is_refused():
 
 
 def test_the_models_log_likelihood_is_the_cards():
-    energy, data = eblvm_lit.load("grbm_digits").energy, Digits()
+    energy = eblvm_lit.load("grbm_digits").energy
+    data = Digits()
     data.setup()
     free_energies = [energy.double().free_energy(v.double()).mean().item() for v in data.splits]
     energy.float()

@@ -21,7 +21,8 @@ class Page(HTMLParser):
 
     def __init__(self, path):
         super().__init__()
-        self.ids, self.loaded = set(), []
+        self.ids = set()
+        self.loaded = []
         self.text = path.read_text(encoding="utf-8")
         self.feed(self.text)
 

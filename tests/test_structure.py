@@ -15,8 +15,17 @@ PACKAGE = ROOT / "src" / "eblvm_lit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 # Each room, and those that it stands on; none imports what comes before it.
 ROOMS = [
-    *("cli", "reports", "training", "figures", "evaluation", "pretrained", "data", "methods", "hypergradients"),
-    *("scores", "samplers", "divergences", "objectives", "optimizers", "noise_distributions", "posteriors"),
+    *("cli", "runs", "reports", "training", "figures", "evaluation", "draws", "pretrained", "data", "methods"),
+    *(
+        "hypergradients",
+        "scores",
+        "samplers",
+        "divergences",
+        "objectives",
+        "optimizers",
+        "noise_distributions",
+        "posteriors",
+    ),
     *("energies", "networks", "core", "utils"),
 ]
 # What opens torch's compiler and its hooks, in whatever way it is written.
@@ -97,8 +106,10 @@ PRIVATE = {
     "training/loggers/mlflow.py": {"_run_id"},
     "training/loggers/wandb.py": {"_id", "_wandb_init"},
     "utils/orphans.py": {"_exit"},  # of os, which documents it: no handler is to run in a process without a parent
-    "cli/annotations.py": {"_get_root"},  # where an interpolation of a node has its source
-    "cli/instantiate.py": {"_get_parent"},  # whether a node is the root, which decides what its missing keys are called
+    "runs/annotations.py": {"_get_root"},  # where an interpolation of a node has its source
+    "runs/instantiate.py": {
+        "_get_parent"
+    },  # whether a node is the root, which decides what its missing keys are called
 }
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # public, in spite of the underscore
 
@@ -165,3 +176,13 @@ def test_a_commit_is_checked_by_the_ruff_of_make_lint():
 def test_what_a_method_has_is_asked_of_its_parts():
     for path in MODULES:
         assert not re.search(r"(get|has)attr\(method", text(path)), path
+
+
+def test_an_assignment_sets_one_value():
+    several = []
+    for path in (path for name in ("src", "tests", "benchmarks") for path in (ROOT / name).rglob("*.py")):
+        pairs = [node for node in ast.walk(ast.parse(text(path))) if isinstance(node, ast.Assign)]
+        for node in (x for x in pairs if isinstance(x.targets[0], ast.Tuple) and isinstance(x.value, ast.Tuple)):
+            names, values = (sorted(map(ast.unparse, part.elts)) for part in (node.targets[0], node.value))
+            several += [f"{path}:{node.lineno}"] if names != values else []  # a swap is one idea
+    assert several == []

@@ -6,12 +6,12 @@ import itertools
 import pytest
 import torch
 
-from eblvm_lit.cli.build import build
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.objectives.dsm import DSM
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.runs.build import build
 from helpers import iterating
 from helpers.shell import tiny
 from tolerances import adam_step, assert_same_iterations, bounded, gamma, operations, reordered
@@ -40,7 +40,8 @@ def test_a_sum_in_any_order_is_within_its_bound(dtype):
 @pytest.mark.parametrize(("betas", "error"), [((0.9, 0.95), 1e-14), ((0.0, 0.9), 1e-9), ((0.5, 0.999), 1e-3)])
 def test_a_step_of_adam_moves_within_its_bound_and_comes_near_it(betas, error, float64):
     """Gradients from far below Adam's eps to far above it, and errors that are larger than some of them."""
-    rule, lr = Adam(lr=0.1, betas=betas), 0.1
+    rule = Adam(lr=0.1, betas=betas)
+    lr = 0.1
     p = {"x": torch.zeros(13)}
     state = other_state = rule.init(p)
     sizes = torch.logspace(-12, 0, 13)
@@ -49,14 +50,16 @@ def test_a_step_of_adam_moves_within_its_bound_and_comes_near_it(betas, error, f
         g = sizes * torch.randn(13)
         step, state = rule.update(p, {"x": g}, state, lr)
         other, other_state = rule.update(p, {"x": g + error * torch.randn(13).sign()}, other_state, lr)
-        far, bound = (step["x"] - other["x"]).abs(), adam_step(rule, lr, error, state, "x")
+        far = (step["x"] - other["x"]).abs()
+        bound = adam_step(rule, lr, error, state, "x")
         assert (far <= bound + 1e-15).all()
         largest = max(largest, float((far / bound).max()))
     assert largest > 0.1
 
 
 def iterations(method, batches):
-    state, records = iterating.start(method, lr=0.01), []
+    state = iterating.start(method, lr=0.01)
+    records = []
     for i, v in enumerate(batches):
         records.append(method.run_iteration(state, v, method.draw_noise(v, keyed_generator(0, "test", i))))
     return method.state_dict(), records

@@ -84,7 +84,8 @@ def adam_step(rule, lr, error, state, name):
 
     and it is never more than the two steps together, :math:`2 C`; ``state`` is that after the step.
     """
-    (beta1, beta2), t = rule.betas, int(state["step"])
+    (beta1, beta2) = rule.betas
+    t = int(state["step"])
     weights = [((1 - beta1) * beta1**i / (1 - beta1**t), (1 - beta2) * beta2**i / (1 - beta2**t)) for i in range(t)]
     c = sum(a * a / b for a, b in weights) ** 0.5
     root = (state["exp_avg_sq"][name] / (1 - beta2**t)).sqrt()
@@ -109,7 +110,8 @@ class Bounds(dict):
 
     def __init__(self, relative):
         super().__init__()
-        self.relative, self.moments = relative, 0.0
+        self.relative = relative
+        self.moments = 0.0
 
     def add(self, names, group, lr, grads, state, terms=0.0):
         """Count one step; ``terms`` is the sum of the norms of the gradients whose sum this one is, if it is one."""
@@ -132,7 +134,9 @@ def cancelling():
     .. math:: \frac{g(\phi + \epsilon w) - g(\phi - \epsilon w)}{2 \epsilon}, \quad
         \partial_\theta J(y) + \lambda\, (g(y) - g(z)), \quad g = \partial_\theta G.
     """
-    found, difference, penalty = [], FiniteDifference.mixed, Penalty.__call__
+    found = []
+    difference = FiniteDifference.mixed
+    penalty = Penalty.__call__
 
     def mixed(self, problem, theta, phi, w):
         epsilon = self.radius / norm(w)
@@ -141,7 +145,8 @@ def cancelling():
         return difference(self, problem, theta, phi, w)
 
     def call(self, problem, theta, phi, state):
-        step, multiplier = penalty(self, problem, theta, phi, state), state["penalty_multiplier"]
+        step = penalty(self, problem, theta, phi, state)
+        multiplier = state["penalty_multiplier"]
         y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)
         inner = sum(norm(grad(problem.lower)(theta, x, self.n_steps)) for x in (y, z))
         found.append(float(norm(grad(problem.upper)(theta, y)) + multiplier * inner))
@@ -157,7 +162,9 @@ def bounded(method, relative):
 
     The gradients are those before clipping: a clipped one is smaller, and off by less.
     """
-    bounds, plain, names = Bounds(relative), Method.update, {}
+    bounds = Bounds(relative)
+    plain = Method.update
+    names = {}
     for network, module in method.networks().items():
         for key, p in module.named_parameters():
             names[network, key] = [name for name, q in method.named_parameters(remove_duplicate=False) if q is p]
@@ -178,7 +185,8 @@ def assert_same_iterations(found, expected, bounds):
     Buffers and records have no step of their own: they are held to the relative bound, of the largest number of a
     tensor or a record, because the others may be differences of such numbers.
     """
-    (state, records), (wanted, wanted_records) = found, expected
+    (state, records) = found
+    (wanted, wanted_records) = expected
     assert state.keys() == wanted.keys()
     for name, x in wanted.items():
         if not x.is_floating_point() or not x.numel():

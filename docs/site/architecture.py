@@ -7,7 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "eblvm_lit"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
-WIDTH, ROW, ARCS = 1000, 26, 150  # of the picture; of a room; of the arrows at its left
+WIDTH = 1000  # of the picture
+ROW = 26  # height of a layer
+ARCS = 150  # width of the arrows at its left
 HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {{height}}"
 font-family="sans-serif" font-size="13">
 <defs><marker id="head" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="7" markerHeight="7" orient="auto">

@@ -43,7 +43,8 @@ def _role(role, target, member, package):
     """A formula, a link to a name that the site has, or code."""
     if role == "math":
         return f"${' '.join(target.split())}$"
-    short, name = target.startswith("~"), target.removeprefix("~")
+    short = target.startswith("~")
+    name = target.removeprefix("~")
     shown = name.rsplit(".", 1)[-1] if short else name
     path = _resolve(name, member, package)
     return f"[`{shown}`][{path}]" if path else f"`{shown}`"
@@ -52,7 +53,8 @@ def _role(role, target, member, package):
 def _resolve(name, member, package):
     """The full path of a public name, looked for from the inside to the outside; None where there is none."""
     if name.startswith(f"{package.name}."):
-        scopes, name = [package], name.removeprefix(f"{package.name}.")
+        scopes = [package]
+        name = name.removeprefix(f"{package.name}.")
     else:
         scopes = [member]
         while scopes[-1].parent is not None and not scopes[-1].is_module:

@@ -18,7 +18,8 @@ def on_page_content(content, **_):
 
 
 def _mathml(match):
-    tag, tex = match[1], html.unescape(match[2]).strip()
+    tag = match[1]
+    tex = html.unescape(match[2]).strip()
     # A norm's bars do not stretch, and MathML has no negative space.
     tex = re.sub(r"\\[lr]Vert\b", r"\\|", tex).replace(r"\!", "")
     tex = re.sub(r"\\mathrm\{([A-Za-z]{2,})\}", r"\\operatorname{\1}", tex)

@@ -1,8 +1,6 @@
 """The public names and where each lives: what ``__init__.py`` loads on first use, and what editors read."""
 
 from .cli.compose import train
-from .cli.loading import from_pretrained, load
-from .cli.trained_run import TrainedRun
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
@@ -26,13 +24,13 @@ from .energies.perturbed import PerturbedGRBM
 from .energies.quadrature import QuadratureMarginal
 from .energies.spectral import SpectralEnergy
 from .errors import ConfigError, DataError, EblvmError
-from .evaluation.ais import AIS
 from .evaluation.base import ExampleMetric, Metric
-from .evaluation.hamiltonian_ais import HamiltonianAIS
-from .evaluation.likelihood import LogLikelihood, exact_log_partition
+from .evaluation.likelihood.ais import AIS
+from .evaluation.likelihood.hamiltonian_ais import HamiltonianAIS
+from .evaluation.likelihood.log_likelihood import LogLikelihood, exact_log_partition
+from .evaluation.likelihood.plane_quadrature import PlaneQuadrature
+from .evaluation.likelihood.visible_quadrature import VisibleQuadrature
 from .evaluation.modes import Modes
-from .evaluation.plane_quadrature import PlaneQuadrature
-from .evaluation.visible_quadrature import VisibleQuadrature
 from .figures.base import Picture
 from .hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
 from .hypergradients.finite_difference import AdamAdjoint, FiniteDifference
@@ -80,6 +78,8 @@ from .optimizers.sgd import SGD
 from .posteriors.base import Posterior
 from .posteriors.bernoulli import BernoulliPosterior
 from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, NetworkGaussianPosterior
+from .runs.load import from_pretrained, load
+from .runs.trained_run import TrainedRun
 from .samplers.annealed_langevin import AnnealedLangevin
 from .samplers.base import Sampler
 from .samplers.chain_samples import ChainSamples

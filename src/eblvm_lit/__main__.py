@@ -17,7 +17,8 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command that the script or the first argument names, or print the version."""
-    version, name = f"eblvm_lit {__version__}", Path(sys.argv[0]).stem.removeprefix("eblvm-")
+    version = f"eblvm_lit {__version__}"
+    name = Path(sys.argv[0]).stem.removeprefix("eblvm-")
     if name not in COMMANDS:
         parser = argparse.ArgumentParser(
             "python -m eblvm_lit", description="NAME --help lists the command's arguments."

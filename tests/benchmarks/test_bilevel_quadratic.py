@@ -52,9 +52,12 @@ def test_closed_forms_of_the_problem(kappa, quartic):
 
 @every_kappa
 def test_the_closed_form_of_the_penalty(kappa):
-    toy, multiplier, distance = Quadratic(kappa), 30.0, 0.01
+    toy = Quadratic(kappa)
+    multiplier = 30.0
+    distance = 0.01
     shift, gradient = toy.penalised(multiplier, distance)
-    theta, phi = {"theta": toy.theta}, {"phi": toy.optimum(distance)}
+    theta = {"theta": toy.theta}
+    phi = {"phi": toy.optimum(distance)}
     slope = torch.func.grad(toy.lower, argnums=1)
     z = phi["phi"] - slope(theta, phi, 0)["phi"]
 
@@ -83,7 +86,8 @@ def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa,
 
 @pytest.mark.parametrize("name", [*DESCENTS, "penalty"])
 def test_the_rate_of_descent(name):
-    kappa, rows = 10, sweep(ESTIMATORS[name], 10, 500)
+    kappa = 10
+    rows = sweep(ESTIMATORS[name], 10, 500)
     n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
     # The modes' weights fall with their eigenvalue and each has the factor (1 - eigenvalue)^n: after n steps their mean
     # is within 1 / 2n of the smallest eigenvalue, where all weights are equal. The random ones are within twice that,

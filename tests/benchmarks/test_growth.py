@@ -54,14 +54,19 @@ def test_a_quick_run_leaves_numbers_a_table_and_a_figure(tmp_path, monkeypatch):
     ],
 )
 def test_a_grbm_has_the_products_that_the_formula_says(overrides, count):
-    d, m, rows = 12, 7, 10
+    d = 12
+    m = 7
+    rows = 10
     point = growth.Point(("data=standard_normal", f"data.v_dim={d}", f"sizes.h_dim={m}", *overrides), rows)
     assert point.products() == count * 2 * rows * d * m
 
 
 def test_a_deep_model_has_the_passes_that_the_formula_says():
     """A block more in each stage adds 57 C^2 s^2 products to a pass, and an iteration has 6 + K passes."""
-    c, s, rows, k = 2, 8, 3, 1
+    c = 2
+    s = 8
+    rows = 3
+    k = 1
     small = ("data.size=8", f"model.network.channels={c}", "posterior.network.widths=[2,2,2]", "model.head_dim=4")
     base = (*growth.DEEP, *small, f"method.n_lower_steps={k}")
     one, two = (growth.Point((*base, f"model.network.n_blocks={n}"), rows).products() for n in (1, 2))

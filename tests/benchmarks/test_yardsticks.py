@@ -10,9 +10,9 @@ from benchmarks.flow_matching import FlowUNet, heun, matching_loss
 from torchvision.io import read_image
 
 from benchmarks import yardstick_samplers, yardstick_training, yardsticks
-from eblvm_lit.cli.instantiate import instantiate
-from eblvm_lit.cli.loading import load
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.runs.instantiate import instantiate
+from eblvm_lit.runs.load import load
 from helpers.image_files import write_mnist
 from helpers.shell import configured
 from helpers.short_runs import CLASSIFIER
@@ -23,7 +23,10 @@ def test_flow_matching_of_a_gaussian(float64):
         t = t.unsqueeze(1)
         return mean + (t * s**2 - (1 - t)) / ((1 - t) ** 2 + t**2 * s**2) * (v - t * mean) + error
 
-    mean, s, n, noise = 0.7, 0.5, 100_000, torch.linspace(-3, 3, 7).unsqueeze(1)
+    mean = 0.7
+    s = 0.5
+    n = 100_000
+    noise = torch.linspace(-3, 3, 7).unsqueeze(1)
     one, half = ((heun(field, noise, steps) - (mean + s * noise)).abs().max() for steps in (25, 50))
     assert one / half == pytest.approx(4, rel=0.1)  # it tends to the exact one as a method of second order
     v1 = mean + s * torch.randn(n, 1, generator=keyed_generator(0))
@@ -68,7 +71,8 @@ def test_rows_of_samplers(tmp_path, monkeypatch):
     assert len(images) == 2
     # at each of ten levels: two energies, the first gradient, four moves; then the jump
     assert cost["evaluations"] == 10 * (2 + 1 + 4) + 1
-    energy, n = yardstick_samplers.UnequalModes(), torch.arange(1, 26)
+    energy = yardstick_samplers.UnequalModes()
+    n = torch.arange(1, 26)
     assert energy.error(energy.centres.repeat_interleave(n, 0)) < 1e-6
     assert energy.error(energy.centres[:1]) == pytest.approx(324 / 325)
     assert yardstick_samplers.weights_error((*of_points, quick), 10)["weights_evaluations"] == 5 * (2 + 1 + 2)

@@ -10,12 +10,13 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli import compose, run
-from eblvm_lit.cli.build import build, build_trainer
-from eblvm_lit.cli.instantiate import LIBRARIES, resolve_target, to_plain
-from eblvm_lit.cli.sentences import NOT_TAKEN, TAKEN, refuse_unread
-from eblvm_lit.cli.settings import check_config
+from eblvm_lit.cli import compose
+from eblvm_lit.cli.hints import NOT_TAKEN, TAKEN, refuse_unread
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs import run
+from eblvm_lit.runs.build import build, build_trainer
+from eblvm_lit.runs.instantiate import LIBRARIES, resolve_target, to_plain
+from eblvm_lit.runs.settings import check_config
 from helpers.image_files import write_celeba, write_cifar10, write_frey, write_mnist, write_svhn
 from helpers.shell import CONF, checkpoint, configure, configured, save_config, with_values
 from helpers.short_runs import GAN, NARROW, SHORTER, SMALL_DEEP, first_value, names, shorter_deep
@@ -65,7 +66,8 @@ RUNS = [
     f"method=vae data=svhn {SMALL} {' '.join(NARROW[1:])}",
     f"method=sngan data=mnist {SMALL} {' '.join(NARROW[::2])} generator=conv model=spectral_conv",
 ]
-METRICS, FIGURES = "callbacks.evaluation.metrics", "callbacks.figures.figures"
+METRICS = "callbacks.evaluation.metrics"
+FIGURES = "callbacks.figures.figures"
 SETS = f"{METRICS}.out_of_distribution.sets"
 FID = f"evaluation@{METRICS}=fid {METRICS}.fid.criteria.inception_score=null"
 BUILDS = [
@@ -225,7 +227,8 @@ COLOUR = {"steps": 300_000, "lr": 5e-5, "levels": (0.1, 0.05, 1.2, "linear"), "v
 )
 def test_images_bring_the_published_deep_runs(method, data, size, published):
     cfg = configure(f"method={method}", f"data={data}")
-    noise, rule = cfg.noise, cfg.optimizer
+    noise = cfg.noise
+    rule = cfg.optimizer
     levels = (noise.sigma0, noise.sigma_min, noise.sigma_max, noise.ladder)
     found = {"steps": cfg.trainer.max_steps, "lr": rule.lr, "levels": levels}
     assert {**found, "validation": cfg.trainer.max_steps // cfg.n_validations} == published
@@ -259,7 +262,8 @@ def test_the_energy_without_latents_has_the_published_head(overrides, head):
 )
 def test_images_bring_the_published_doubly_variational_runs(data, batch, epoch, scale):
     cfg = configure("method=bidvl", f"data={data}")
-    upper, lower = cfg.optimizer, cfg.method.lower_optimizer
+    upper = cfg.optimizer
+    lower = cfg.method.lower_optimizer
     assert (upper.lr, lower.lr, upper.weight_decay, lower.weight_decay) == (1e-4, 3e-4, 0, 1e-4)
     assert list(upper.betas) == list(lower.betas) == [0, 0.9]
     assert lower.schedule == upper.schedule == {**upper.schedule, "factor": 0.998, "every": epoch}

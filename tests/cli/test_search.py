@@ -18,7 +18,8 @@ def of_validation(metrics, prefix="val/"):
 
 
 def test_the_last_validation_is_returned_written_kept_by_a_resumed_run_and_given_by_evaluate(tmp_path):
-    metrics, last = train(tmp_path / "run", *DSM), tmp_path / "run" / "checkpoints" / "last.ckpt"
+    metrics = train(tmp_path / "run", *DSM)
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     assert of_validation(metrics) == validated(tmp_path / "run")[12]
     assert of_validation(metrics).keys() == {"val/loss", "val/fisher"}
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == metrics

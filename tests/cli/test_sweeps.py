@@ -14,11 +14,13 @@ import pytest
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli import cli, run
-from eblvm_lit.cli.sweeps import Sweep, earlier_checkpoint, earlier_metrics
+from eblvm_lit.cli import cli
+from eblvm_lit.cli.sweeps import Sweep
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
+from eblvm_lit.runs import run
+from eblvm_lit.runs.resume import earlier_checkpoint, earlier_metrics
 from eblvm_lit.utils.run_files import read_command
 from helpers.launching import run_script
 from helpers.shell import checkpoint, curves, same_state, tiny, train
@@ -58,7 +60,8 @@ def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterr
         return step(self, v, i)
 
     monkeypatch.setattr(Method, "training_step", step_or_crash)
-    folder, same = tmp_path / "0", f"outputs_dir={whole[0].parent}"
+    folder = tmp_path / "0"
+    same = f"outputs_dir={whole[0].parent}"
     with pytest.raises(RuntimeError):
         train(folder, *DSM, same)
     monkeypatch.undo()

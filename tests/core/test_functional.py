@@ -26,7 +26,8 @@ from helpers.iterating import start as starting_state
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
 pytestmark = pytest.mark.usefixtures("float64")
-X, Y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 5.0], dtype=torch.float64)
+X = torch.tensor([1.0, 2.0], dtype=torch.float64)
+Y = torch.tensor([3.0, 5.0], dtype=torch.float64)
 
 
 def inner_times_outer(x):
@@ -71,7 +72,8 @@ EXPRESSIONS = {
 
 
 def close(a, b, **tolerance):
-    a, b = pytree.tree_flatten(a), pytree.tree_flatten(b)
+    a = pytree.tree_flatten(a)
+    b = pytree.tree_flatten(b)
     assert a[1] == b[1]
     for x, y in zip(a[0], b[0], strict=True):
         torch.testing.assert_close(x, y, **tolerance)
@@ -105,7 +107,8 @@ def test_plain_autograd_leaves_no_trace():
 
 
 def test_divergence_of_an_image_field():
-    A, v = torch.randn(6, 6), torch.randn(4, 1, 2, 3)
+    A = torch.randn(6, 6)
+    v = torch.randn(4, 1, 2, 3)
     field = lambda x: (x.flatten(1) @ A).tanh().view_as(x)  # noqa: E731
     jacobian = torch.func.vmap(torch.func.jacrev(lambda x: (x @ A).tanh()))(v.flatten(1))
     torch.testing.assert_close(divergence(field, v), jacobian.diagonal(dim1=1, dim2=2).sum(-1))
@@ -152,7 +155,9 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     energy_case, posterior_case, rule = (
         (ENERGIES[0], POSTERIORS[0], KL()) if model == "grbm" else (ENERGIES[-1], POSTERIORS[3], Fisher())
     )
-    energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(6, V_DIM)
+    energy = energy_case.make()
+    q = posterior_case.make()
+    v = torch.randn(6, V_DIM)
     method = BiSM(
         energy=energy,
         posterior=q,
@@ -165,7 +170,8 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     start = starting_state(method)
 
     def run():
-        state, records = start, []
+        state = start
+        records = []
         for iteration in range(2):
             state = method.iteration(state, v, method.draw_noise(v, keyed_generator(0, "noise", iteration)))
             records.append(state.record())
@@ -181,7 +187,8 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     attached = []
     tree_map(lambda x: attached.append(x.requires_grad), plain)
     assert not any(attached)
-    end, begin = functional["params"], start.params
+    end = functional["params"]
+    begin = start.params
     change = {name: (end[network][name] - p).abs().max() for network in begin for name, p in begin[network].items()}
     # c is not in the surrogate score: it is reached through phi alone (by CG, if the curvature is positive)
     through_phi = change.pop("c")

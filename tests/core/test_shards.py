@@ -10,7 +10,7 @@ from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.core.shards import _shard, minibatch_of, shard_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.layers import BatchNorm2d, statistics_over
-from eblvm_lit.training.start_checks import refuse_local_statistics
+from eblvm_lit.training.callbacks.start_checks import refuse_local_statistics
 from helpers.processes import BATCH, CASES, SHORT, in_processes, iterate, make
 from helpers.shell import CONF, same
 from tolerances import assert_same_iterations, bounded, operations, reordered
@@ -68,11 +68,14 @@ def test_every_row_belongs_to_one_process_and_pairs_stay_together(n, size):
 
 
 def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
-    x, theta = torch.linspace(-1, 2, 9, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+    x = torch.linspace(-1, 2, 9, dtype=torch.float64)
+    theta = torch.tensor(0.7, dtype=torch.float64)
 
     def work(rank):
         shard = shard_of(len(x))  # 4 and 5 rows
-        own, grad, minibatch = x[shard.rows], torch.func.grad, minibatch_of(x[shard.rows], len(x))
+        own = x[shard.rows]
+        grad = torch.func.grad
+        minibatch = minibatch_of(x[shard.rows], len(x))
         assert torch.equal(minibatch.gather(own), x)
         assert minibatch.size(own) == len(x)
 
@@ -108,7 +111,8 @@ def test_statistics_of_one_process_are_refused(tmp_path):
 
 
 def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
-    norm, minibatch = BatchNorm2d(3), object()
+    norm = BatchNorm2d(3)
+    minibatch = object()
     with statistics_over(torch.nn.Sequential(norm), minibatch):
         assert norm.minibatch is minibatch
     assert norm.minibatch is WHOLE
@@ -129,7 +133,9 @@ def compare(groups, folder, n_iterations=3, compiled=False, short=SHORT):
 
         return lambda rank: {name: iterated(name) for name in names}
 
-    one, bounds, wrong = {}, {}, {}
+    one = {}
+    bounds = {}
+    wrong = {}
     for name, (method, like) in methods.items():
         n = operations(method, like.expand(BATCH, *like.shape[1:]), n_iterations)
         with bounded(method, reordered(n)) as bounds[name]:

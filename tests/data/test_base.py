@@ -79,7 +79,8 @@ def test_stream_resumed_anywhere_equals_uninterrupted(n, batch_size, position, m
 def test_streams_do_not_disturb_each_other_and_batches_are_safe_to_keep():
     array = torch.arange(10.0)
     stream = BatchStream(array, batch_size=4, seed=2)
-    one, other = iter(stream), iter(stream)
+    one = iter(stream)
+    other = iter(stream)
     kept = [next(one) for _ in range(3)]
     for batch in (next(other) for _ in range(30)):
         batch.zero_()
@@ -128,18 +129,21 @@ def test_toys_are_fixed_samples_inside_their_window(toy):
         assert not torch.equal(v, other)
     assert not torch.equal(splits.val, splits.test)
     assert not torch.equal(splits.train[:10_000], splits.val)
-    window, (low, high) = torch.tensor(toy.bounds).T, torch.aminmax(splits.train, dim=0)
+    window = torch.tensor(toy.bounds).T
+    (low, high) = torch.aminmax(splits.train, dim=0)
     assert ((window[0] < low) & (high < window[1])).all()
     assert ((high - low) > 0.4 * (window[1] - window[0])).all()
 
 
 @pytest.mark.parametrize("toy", [Checkerboard, *BLOBS, Rings, TwoSpirals])
 def test_densities_are_those_of_the_points(toy):
-    data, n = toy(), 120 if toy is TwoSpirals else 240
+    data = toy()
+    n = 120 if toy is TwoSpirals else 240
     v = data.load().train.double()
     (x0, x1), (y0, y1) = data.bounds
     x, y = ((low + (torch.arange(n).double() + 0.5) * (high - low) / n) for low, high in data.bounds)
-    area, grid = (x1 - x0) * (y1 - y0) / n**2, torch.cartesian_prod(x, y)
+    area = (x1 - x0) * (y1 - y0) / n**2
+    grid = torch.cartesian_prod(x, y)
     log_p = data.log_density(grid)
     p = log_p.exp()
     assert p.sum() * area == pytest.approx(1, abs=1e-6)
@@ -147,7 +151,8 @@ def test_densities_are_those_of_the_points(toy):
     counts = torch.histogramdd(v, bins=[20, 20], range=[x0, x1, y0, y1]).hist.flatten()
     expected = p.view(20, n // 20, 20, n // 20).sum((1, 3)).flatten() * area * len(v)
     full = expected > 5
-    statistic, k = ((counts - expected)[full].square() / expected[full]).sum().item(), int(full.sum())
+    statistic = ((counts - expected)[full].square() / expected[full]).sum().item()
+    k = int(full.sum())
     assert k >= 8
     assert statistic < k + 5 * (2 * k) ** 0.5
     assert counts[~full].sum() <= expected[~full].sum() + 5 * expected[~full].sum().sqrt() + 1e-6
@@ -188,7 +193,8 @@ def test_circle_is_an_even_grid_in_random_order():
 
 
 def test_frey_faces_are_the_columns_in_order_standardised_with_the_training_constants(tmp_path):
-    faces, data = write_frey(tmp_path), loaded(FreyFace(root=tmp_path))
+    faces = write_frey(tmp_path)
+    data = loaded(FreyFace(root=tmp_path))
     assert [len(split) for split in data.splits] == [1400, 300, 265]
     for split, first in zip(data.splits, (0, 1400, 1700), strict=True):
         for i in (0, len(split) - 1):
@@ -221,10 +227,13 @@ def test_real_frey_faces_have_the_published_statistics():
 
 
 def test_digits_splits_are_a_partition_of_the_set_with_their_labels():
-    data, (reference, target) = loaded(Digits(seed=3)), load_digits(return_X_y=True)
+    data = loaded(Digits(seed=3))
+    (reference, target) = load_digits(return_X_y=True)
     assert [tuple(split.shape) for split in data.splits] == [(1400, 64), (200, 64), (197, 64)]
-    everything, labels = torch.cat(data.splits).numpy() * 16, torch.cat(data.labels).numpy()
-    order, by_pixels = np.lexsort(everything.T), np.lexsort(reference.T)
+    everything = torch.cat(data.splits).numpy() * 16
+    labels = torch.cat(data.labels).numpy()
+    order = np.lexsort(everything.T)
+    by_pixels = np.lexsort(reference.T)
     np.testing.assert_allclose(everything[order], reference[by_pixels])
     np.testing.assert_array_equal(labels[order], target[by_pixels])
     assert not np.array_equal(everything, reference)

@@ -11,10 +11,10 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-from eblvm_lit.cli import run
 from eblvm_lit.data import prepared_files as files
 from eblvm_lit.data.image_folder import ImageFolder
 from eblvm_lit.errors import DataError
+from eblvm_lit.runs import run
 from helpers.image_files import gradient, write_images, write_mnist
 from helpers.shell import configure, evaluate, of_checkpoint
 from helpers.stand_in import loaded
@@ -86,7 +86,8 @@ def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
     data = loaded(folder(tmp_path, train_on_val=False, test_size=5, val_size=4))
     assert data.class_names == ("cat", "dog", "eel")
     assert data.image_shape == (3, 6, 6)
-    pool, found = np.concatenate(pools), []
+    pool = np.concatenate(pools)
+    found = []
     for images, labels, n in zip(data.splits, data.labels, (15, 4, 5), strict=True):
         rows = rows_of(images, pool)
         assert labels.tolist() == [row // 8 for row in rows]

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs.instantiate import instantiate
 from helpers.image_files import pixels
 
 
@@ -27,7 +27,8 @@ class Given(ImageDataModule):
 
 @pytest.mark.parametrize(("most", "sizes", "without_val"), [(2, (2, 2, 2), 2), (18, (18, 3, 5), 17)])
 def test_max_examples_keeps_the_first_of_each_split_with_their_labels(most, sizes, without_val):
-    whole, few = Given(), Given()
+    whole = Given()
+    few = Given()
     few.max_examples = most
     whole.setup()
     few.setup()
@@ -75,17 +76,22 @@ def test_bytes_become_floats_of_the_range_and_bytes_again(value_range, low, high
 
 
 def test_flips_mirror_half_of_the_images_and_depend_on_seed_and_iteration():
-    (data, flipped), plain = stream(), Given(batch_size=6).train_dataloader()
-    n, mirrored, masks = 400, 0, []
+    (data, flipped) = stream()
+    plain = Given(batch_size=6).train_dataloader()
+    n = 400
+    mirrored = 0
+    masks = []
     for a, b in itertools.islice(zip(flipped, plain, strict=False), n):
-        same, other = (a == b).flatten(1).all(1), (a == b.flip(-1)).flatten(1).all(1)
+        same = (a == b).flatten(1).all(1)
+        other = (a == b.flip(-1)).flatten(1).all(1)
         assert (same ^ other).all()
         mirrored += int(other.sum())
         masks.append(tuple(other.tolist()))
     assert mirrored / (n / 4 * 20) == pytest.approx(0.5, abs=0.05)
     assert len(set(masks)) > 60  # of the 64 + 4 there are
     assert torch.equal(data.splits.train, data.images.train)  # batches are changed, not the data
-    batch, other = data.images.train[:20], Given(flip=True, seed=1)
+    batch = data.images.train[:20]
+    other = Given(flip=True, seed=1)
     assert any(not torch.equal(data.augment(batch.clone(), t), other.augment(batch.clone(), t)) for t in range(3))
 
 

@@ -8,8 +8,10 @@ from eblvm_lit.data.standard_normal import StandardNormalData
 
 
 def test_data_are_standard_normal_and_have_the_score_of_that_density():
-    data, equal = StandardNormalData(v_dim=5, seed=1), StandardNormalData(v_dim=5, seed=2)
-    splits, other = data.load(), StandardNormalData(v_dim=5, sample_seed=1).load()
+    data = StandardNormalData(v_dim=5, seed=1)
+    equal = StandardNormalData(v_dim=5, seed=2)
+    splits = data.load()
+    other = StandardNormalData(v_dim=5, sample_seed=1).load()
     assert [tuple(v.shape) for v in splits] == [(16_000, 5), (2_000, 5), (2_000, 5)]
     assert all(torch.equal(v, same) and (v != x).all() for v, same, x in zip(splits, equal.load(), other, strict=True))
     assert (splits.val != splits.test).all()

@@ -122,8 +122,11 @@ def test_a_download_arrives_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_celeba_is_cropped_around_the_centre_and_goes_by_the_official_parts(tmp_path):
-    attributes, rows = write_celeba(tmp_path, parts=(2, 1, 0, 0, 2, 1)), [2, 3, 1, 5, 0, 4]
-    crop, left, top = 140, 19, 39
+    attributes = write_celeba(tmp_path, parts=(2, 1, 0, 0, 2, 1))
+    rows = [2, 3, 1, 5, 0, 4]
+    crop = 140
+    left = 19
+    top = 39
     data = loaded(CelebA(root=tmp_path, size=20, crop=crop, val_size=2))
     assert [len(split) for split in data.splits] == [4, 2, 2]
     # of a linear ramp, a square's mean is its centre

@@ -32,10 +32,13 @@ def gradient(value, module):
 
 @pytest.mark.parametrize(("case", "energy_case", "posterior_case"), EXPECTATIONS)
 def test_expectation_is_the_divergence(case, energy_case, posterior_case):
-    energy, q, v = energy_case.make(), posterior_case.make(), torch.randn(B, V_DIM)
+    energy = energy_case.make()
+    q = posterior_case.make()
+    v = torch.randn(B, V_DIM)
     noise, weights = posterior_case.nodes(q, v)
     mean = (weights * draws(case.make(), energy, q, v, noise)).sum(0)
-    p, distribution = energy_case.conditional(energy, v), posterior_case.distribution(q, v)
+    p = energy_case.conditional(energy, v)
+    distribution = posterior_case.distribution(q, v)
     exact = case.expected(p, distribution, energy.free_energy(v))
     torch.testing.assert_close(mean, exact, rtol=1e-10, atol=1e-10)
     if q.continuous:  # binary samples have no derivative
@@ -45,7 +48,9 @@ def test_expectation_is_the_divergence(case, energy_case, posterior_case):
 
 @pytest.mark.parametrize(("case", "energy_case"), AT_POSTERIOR)
 def test_at_the_true_posterior_no_noise_is_left(case, energy_case):
-    energy, v, divergence = energy_case.make(), torch.randn(B, V_DIM), case.make()
+    energy = energy_case.make()
+    v = torch.randn(B, V_DIM)
+    divergence = case.make()
     q = energy_case.exact_posterior(energy)
     loss = divergence.loss(energy, q, v, divergence.noise(q, v, (), keyed_generator(0)))
     torch.testing.assert_close(loss, case.at_posterior(energy.free_energy(v)), rtol=1e-10, atol=1e-10)
@@ -53,7 +58,10 @@ def test_at_the_true_posterior_no_noise_is_left(case, energy_case):
 
 @pytest.mark.parametrize("case", DIVERGENCES, ids=str)
 def test_shapes_and_noise(case):
-    divergence, energy, q, v = case.make(), ENERGIES[-1].make(), POSTERIORS[2].make(), torch.randn(B, V_DIM)
+    divergence = case.make()
+    energy = ENERGIES[-1].make()
+    q = POSTERIORS[2].make()
+    v = torch.randn(B, V_DIM)
     one, same, other = (divergence.noise(q, v, (2, 3), keyed_generator(seed)) for seed in (1, 1, 2))
     assert one.shape == (2, 3, divergence.n_particles, B, H_DIM)
     assert torch.equal(one, same)
@@ -67,7 +75,8 @@ def test_shapes_and_noise(case):
 @pytest.mark.parametrize("energy_case", [ENERGIES[0], ENERGIES[-1]], ids=str)
 def test_particles_are_averaged(energy_case):
     q = POSTERIORS[0 if energy_case.binary else 2].make()
-    energy, v = energy_case.make(), torch.randn(B, V_DIM)
+    energy = energy_case.make()
+    v = torch.randn(B, V_DIM)
     noise = q.noise((5,), v, keyed_generator(0))
     single = torch.stack([eb.KL().loss(energy, q, v, noise[i : i + 1]) for i in range(5)])
     torch.testing.assert_close(eb.KL(n_particles=5).loss(energy, q, v, noise), single.mean(0))
@@ -78,7 +87,9 @@ def test_particles_are_averaged(energy_case):
 
 
 def test_kl_of_a_relaxed_sample_by_hand():
-    energy, q, v = ENERGIES[0].make(), POSTERIORS[0].make(), torch.randn(B, V_DIM)
+    energy = ENERGIES[0].make()
+    q = POSTERIORS[0].make()
+    v = torch.randn(B, V_DIM)
     u = q.noise((2,), v, keyed_generator(0))
     logits = v @ q.linear.weight.T + q.linear.bias
     h = 1 / (1 + (-(logits + (u / (1 - u)).log()) / 0.1).exp())
@@ -91,7 +102,8 @@ def test_kl_of_a_relaxed_sample_by_hand():
 
 def test_importance_weighted_bounds_are_ordered():
     # all L-tuples of latent states, with their probabilities: the exact bound
-    energy, v = ENERGIES[0].make(), torch.randn(B, V_DIM)
+    energy = ENERGIES[0].make()
+    v = torch.randn(B, V_DIM)
     q = POSTERIORS[1].make()
     nodes, weights = POSTERIORS[1].nodes(q, v)
     bounds = []
@@ -106,7 +118,8 @@ def test_importance_weighted_bounds_are_ordered():
 
 def test_importance_weights_sum_the_latents_out():
     # one particle in each state, drawn uniformly: the bound is the free energy itself
-    energy, v = ENERGIES[0].make(), torch.randn(B, V_DIM)
+    energy = ENERGIES[0].make()
+    v = torch.randn(B, V_DIM)
     q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)
     for p in q.parameters():
         torch.nn.init.zeros_(p)

@@ -8,7 +8,7 @@ from torch.func import hessian, jacrev, vmap
 
 import eblvm_lit as eb
 from cases import ENERGIES, H_DIM, SUMMED, V_DIM, enumerated_free_energy, randomise
-from eblvm_lit.cli.instantiate import instantiate
+from eblvm_lit.runs.instantiate import instantiate
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_energy = pytest.mark.parametrize("case", ENERGIES, ids=str)
@@ -17,14 +17,17 @@ every_summed = pytest.mark.parametrize("case", SUMMED, ids=str)
 
 def enumerated(case, energy, v):
     """Free energy (B,) and p(h|v)'s nodes (S, H) and probabilities (S, B), from E alone."""
-    (h, log_weight), free_energy = case.nodes(energy), enumerated_free_energy(case, energy, v)
+    (h, log_weight) = case.nodes(energy)
+    free_energy = enumerated_free_energy(case, energy, v)
     log_p = log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))
     return free_energy, h, (log_p + free_energy).exp()
 
 
 @every_energy
 def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
-    energy, v, h = case.make(), torch.randn(4, *case.event_shape), torch.randn(2, 5, 4, H_DIM)
+    energy = case.make()
+    v = torch.randn(4, *case.event_shape)
+    h = torch.randn(2, 5, 4, H_DIM)
     whole = energy(v, h)
     assert whole.shape == (2, 5, 4)
     torch.testing.assert_close(energy(v, h.flip(1)), whole.flip(1))
@@ -36,13 +39,16 @@ def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
 
 @every_summed
 def test_energy_has_its_formula(case):
-    energy, v, h = case.make(), torch.randn(4, V_DIM), torch.randn(5, 4, 3)
+    energy = case.make()
+    v = torch.randn(4, V_DIM)
+    h = torch.randn(5, 4, 3)
     coupling = energy.coupling() if case.binary else energy.W
     pairs = energy.pairs.tolist() if isinstance(energy, eb.CoupledGRBM) else 3 * [0.0]
     std = energy.log_std.exp().expand(V_DIM)
     for particle in range(5):
         for row in range(4):
-            x, y = v[row], h[particle, row]
+            x = v[row]
+            y = h[particle, row]
             expected = sum((x[i] - energy.b[i]) ** 2 / (2 * std[i] ** 2) for i in range(V_DIM))
             expected = expected - sum(x[i] * coupling[i, j] * y[j] for i in range(V_DIM) for j in range(3))
             if case.binary:
@@ -55,14 +61,16 @@ def test_energy_has_its_formula(case):
 
 @every_summed
 def test_free_energy_sums_the_latents_out(case):
-    energy, v = case.make(), 2 * torch.randn(6, V_DIM)
+    energy = case.make()
+    v = 2 * torch.randn(6, V_DIM)
     exact = enumerated_free_energy(case, energy, v)
     torch.testing.assert_close(energy.free_energy(v), exact, rtol=1e-11, atol=1e-11)
 
 
 @every_summed
 def test_conditional_of_the_latents(case):
-    energy, v = case.make(), torch.randn(6, V_DIM)
+    energy = case.make()
+    v = torch.randn(6, V_DIM)
     free_energy, h, p = enumerated(case, energy, v)
     torch.testing.assert_close(energy.latent_mean(v), p.T @ h, rtol=1e-10, atol=1e-10)
     h = torch.randint(0, 2, (5, 6, 3)).to(v)
@@ -74,8 +82,10 @@ def test_conditional_of_the_latents(case):
 
 @every_summed
 def test_conditional_of_the_visibles_is_the_gaussian_the_energy_says(case):
-    energy, h = case.make(), torch.randn(5, 3)
-    mean, precision = energy.visible_mean(h), energy.visible_std() ** -2
+    energy = case.make()
+    h = torch.randn(5, 3)
+    mean = energy.visible_mean(h)
+    precision = energy.visible_std() ** -2
     assert energy.visible_std().shape == (V_DIM,)
     slope = vmap(jacrev(lambda v, h: energy.energy(v, h)))(mean, h)
     torch.testing.assert_close(slope, torch.zeros_like(slope), atol=1e-12, rtol=0)
@@ -85,7 +95,8 @@ def test_conditional_of_the_visibles_is_the_gaussian_the_energy_says(case):
 
 @every_summed
 def test_score_and_its_divergence_are_derivatives_of_the_free_energy(case):
-    energy, v = case.make(), torch.randn(6, V_DIM)
+    energy = case.make()
+    v = torch.randn(6, V_DIM)
     x = v.clone().requires_grad_()
     score = torch.autograd.grad(-enumerated(case, energy, x)[0].sum(), x, create_graph=True)[0]
     for closed in (energy.score(v), eb.MarginalEnergy.score(energy, v)):
@@ -102,13 +113,15 @@ def grid(half_width=18.0, n=450):
 
 @every_summed
 def test_partition_function_is_the_integral_of_the_marginal(case):
-    energy, (v, log_cell) = case.make(), grid()
+    energy = case.make()
+    (v, log_cell) = grid()
     log_p = -energy.free_energy(v)
     torch.testing.assert_close(energy.log_partition(), log_p.logsumexp(0) + log_cell, rtol=1e-10, atol=1e-10)
 
 
 def test_marginal_of_the_gaussian_model():
-    energy, (v, log_cell) = ENERGIES[-1].make(), grid()
+    energy = ENERGIES[-1].make()
+    (v, log_cell) = grid()
     marginal = energy.marginal()
     torch.testing.assert_close(marginal.log_prob(v), -energy.free_energy(v) - energy.log_partition())
     p = (marginal.log_prob(v) + log_cell).exp()
@@ -127,7 +140,8 @@ def test_parametrisations_of_the_grbm_are_one_family():
     with torch.no_grad():
         code.W.copy_(torch.diag(1 / sigma.expand(4)) @ paper.W)
         code.b.copy_(paper.b), code.c.copy_(paper.c), code.log_std.copy_(paper.log_std.expand(4))
-    v, h = torch.randn(5, 4), torch.randint(0, 2, (7, 5, 3)).double()
+    v = torch.randn(5, 4)
+    h = torch.randint(0, 2, (7, 5, 3)).double()
     torch.testing.assert_close(paper.energy(v, h), code.energy(v, h))
     torch.testing.assert_close(paper.free_energy(v), code.free_energy(v))
     torch.testing.assert_close(paper.log_partition(), code.log_partition())
@@ -136,12 +150,14 @@ def test_parametrisations_of_the_grbm_are_one_family():
 
 def test_partition_function_over_several_blocks():
     # Latents that do nothing multiply Z by 2 each: 17 of them take two blocks.
-    small, large = randomise(eb.GRBM(v_dim=2, h_dim=3)), eb.GRBM(v_dim=2, h_dim=17)
+    small = randomise(eb.GRBM(v_dim=2, h_dim=3))
+    large = eb.GRBM(v_dim=2, h_dim=17)
     with torch.no_grad():
         large.b.copy_(small.b), large.log_std.copy_(small.log_std)
         # the last bits tell the blocks apart
         large.W.zero_()[:, -3:], large.c.zero_()[-3:]
-        large.W[:, -3:], large.c[-3:] = small.W, small.c
+        large.W[:, -3:] = small.W
+        large.c[-3:] = small.c
     torch.testing.assert_close(large.log_partition(), small.log_partition() + 14 * math.log(2))
 
 
@@ -171,7 +187,9 @@ def test_unfit_energies_are_refused():
 
 @every_energy
 def test_the_energy_at_one_v_is_the_energy(case):
-    energy, v, h = case.make(), torch.randn(4, *case.event_shape).requires_grad_(), torch.randn(5, 4, H_DIM)
+    energy = case.make()
+    v = torch.randn(4, *case.event_shape).requires_grad_()
+    h = torch.randn(5, 4, H_DIM)
     torch.testing.assert_close(energy.at(v)(h), energy(v, h))
     # and its gradient in v, which goes through what was computed of v alone
     slopes = (torch.autograd.grad(e.sum(), v)[0] for e in (energy.at(v)(h), energy(v, h)))

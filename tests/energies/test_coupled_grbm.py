@@ -5,12 +5,12 @@ import torch
 
 import eblvm_lit as eb
 from cases import H_DIM, V_DIM, binary, randomise
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies import coupled_grbm
 from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
-from eblvm_lit.evaluation.score_bias import ScoreBias
+from eblvm_lit.evaluation.studies.score_bias import ScoreBias
+from eblvm_lit.runs.instantiate import instantiate
 from helpers.stand_in import StandIn
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,8 +27,10 @@ def probabilities(energy, v):
 
 
 def test_states_and_their_probabilities():
-    energy, v = make(5), torch.randn(6, V_DIM)
-    states, log_p = energy.latent_states(), energy.latent_log_probs(v)
+    energy = make(5)
+    v = torch.randn(6, V_DIM)
+    states = energy.latent_states()
+    log_p = energy.latent_log_probs(v)
     assert sorted(states.tolist()) == sorted(binary(5).tolist())
     expected = energy.free_energy(v) - energy.energy(v, states.unsqueeze(1).expand(-1, 6, -1))
     torch.testing.assert_close(log_p, expected, rtol=1e-11, atol=1e-11)
@@ -36,10 +38,13 @@ def test_states_and_their_probabilities():
 
 def test_each_state_is_drawn_by_uniforms_of_its_probability():
     # The uniforms that draw a state are a box, whose sides are the conditionals of its bits, by sums over p(h|v).
-    energy, v = make(4), torch.randn(6, V_DIM)
-    states, p = binary(4), probabilities(energy, v)
+    energy = make(4)
+    v = torch.randn(6, V_DIM)
+    states = binary(4)
+    p = probabilities(energy, v)
     for h in states:
-        low, high = torch.zeros(6, 4), torch.ones(6, 4)
+        low = torch.zeros(6, 4)
+        high = torch.ones(6, 4)
         for j in range(4):
             earlier = (states[:, :j] == h[:j]).all(-1)
             on = p[earlier & (states[:, j] == 1)].sum(0) / p[earlier].sum(0)
@@ -55,7 +60,8 @@ def test_each_state_is_drawn_by_uniforms_of_its_probability():
 
 
 def test_draws_of_particles_are_those_of_rows_and_never_impossible():
-    energy, v = make(4), torch.randn(6, V_DIM)
+    energy = make(4)
+    v = torch.randn(6, V_DIM)
     u = energy.latent_noise((2, 5, 6), v, keyed_generator(0))
     h = energy.draw_latent(v, u)
     assert h.shape == u.shape == (2, 5, 6, 4)
@@ -70,7 +76,9 @@ def test_draws_of_particles_are_those_of_rows_and_never_impossible():
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    energy, v, u = make(4), torch.randn(7, V_DIM), torch.rand(3, 7, 4)
+    energy = make(4)
+    v = torch.randn(7, V_DIM)
+    u = torch.rand(3, 7, 4)
     of_v = ("free_energy", "latent_mean", "score", "score_divergence")
     calls = {**dict.fromkeys(of_v, (v,)), "draw_latent": (v, u)}
     whole = {name: getattr(energy, name)(*args) for name, args in calls.items()}
@@ -81,7 +89,9 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
 
 
 def test_kl_of_independent_bits_is_exact():
-    energy, q, v = make(5), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=5)), torch.randn(130, V_DIM)
+    energy = make(5)
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=5))
+    v = torch.randn(130, V_DIM)
     # E is linear in each bit, so that its mean under q is E at the means
     mean = q.mean(v)
     entropy = torch.distributions.Bernoulli(mean).entropy().sum(-1)
@@ -97,7 +107,8 @@ def test_kl_of_independent_bits_is_exact():
 
 
 def test_it_is_no_grbm_to_what_needs_independent_latents():
-    energy, v = make(), torch.randn(6, V_DIM)
+    energy = make()
+    v = torch.randn(6, V_DIM)
     method = StandIn(energy=energy, posterior=eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     assert not ScoreBias().applies(method, None)
     # log Z is never estimated by the annealing of a GRBM: what is enumerated for each v is enumerated once more

@@ -8,9 +8,9 @@ import torch
 
 import eblvm_lit as eb
 from cases import VISIBLE_ENERGIES, randomise, tiny_resnet
-from eblvm_lit.cli.build import build
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
+from eblvm_lit.runs.build import build
+from eblvm_lit.runs.instantiate import instantiate
 from helpers.shell import configure
 
 
@@ -27,9 +27,13 @@ def deep(**options):
 
 
 def test_energy_has_its_formula(float64):
-    energy, v, h = deep(), torch.randn(4, 2), torch.randn(5, 4, 3)
-    (B, b), (A, a) = arrays(energy.f2h), arrays(energy.head)
-    found, features = energy(v, h).detach().numpy(), energy.network(v).detach().numpy()
+    energy = deep()
+    v = torch.randn(4, 2)
+    h = torch.randn(5, 4, 3)
+    (B, b) = arrays(energy.f2h)
+    (A, a) = arrays(energy.head)
+    found = energy(v, h).detach().numpy()
+    features = energy.network(v).detach().numpy()
     for particle in range(5):
         for row in range(4):
             y = h[particle, row].numpy()
@@ -41,7 +45,8 @@ def test_energy_has_its_formula(float64):
 
 def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
     network = randomise(eb.MLP(sizes=[2, 5, 4]), 0.5)
-    v, h = torch.randn(4, 2, requires_grad=True), torch.randn(5, 4, 3, requires_grad=True)
+    v = torch.randn(4, 2, requires_grad=True)
+    h = torch.randn(5, 4, 3, requires_grad=True)
     tilted = randomise(
         eb.DeepLatentEnergy(network=network, h_dim=3, head_dim=6, visible_head="quadratic", reference_std=0.7), 0.5
     )
@@ -52,7 +57,8 @@ def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
     of_h = [torch.autograd.grad(energy(v, h).sum(), h)[0] for energy in (tilted, plain)]
     torch.testing.assert_close(*of_h)  # p(h|v) is the same
     reference = eb.DeepEnergy(network=network, reference_std=0.7)
-    score, untilted = -torch.autograd.grad(reference(v).sum(), v)[0], eb.DeepEnergy(network=network)
+    score = -torch.autograd.grad(reference(v).sum(), v)[0]
+    untilted = eb.DeepEnergy(network=network)
     untilted.load_state_dict(reference.state_dict())
     torch.testing.assert_close(score, -torch.autograd.grad(untilted(v).sum(), v)[0] - v / 0.49)
     image = eb.DeepEnergy(network=tiny_resnet(), reference_std=2.0)  # all axes of an image are summed over
@@ -64,17 +70,21 @@ def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
 
 
 def test_one_pass_through_the_network_serves_all_latents():
-    energy, calls = deep(), []
+    energy = deep()
+    calls = []
     energy.network.register_forward_hook(lambda module, args, out: calls.append(args[0].shape))
     assert energy(torch.randn(4, 2), torch.randn(3, 7, 4, 3)).shape == (3, 7, 4)
     assert calls == [(4, 2)]
 
 
 def test_gradients_are_finite_far_from_the_data_and_right(float64):
-    energy, v, h = deep(), 100 * torch.randn(4, 2), 100 * torch.randn(4, 3)
+    energy = deep()
+    v = 100 * torch.randn(4, 2)
+    h = 100 * torch.randn(4, 3)
     for g in torch.func.grad(lambda t: bind(energy, t).energy(v, h).sum())(params_of(energy)).values():
         assert g.isfinite().all()
-    v, h = torch.randn(3, 2, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    v = torch.randn(3, 2, requires_grad=True)
+    h = torch.randn(3, 3, requires_grad=True)
     assert torch.autograd.gradgradcheck(energy.energy, (v, h))
 
 
@@ -102,7 +112,8 @@ every_visible = pytest.mark.parametrize("case", VISIBLE_ENERGIES, ids=str)
 
 @every_visible
 def test_visible_energies_are_marginals_of_nothing(case, float64):
-    energy, v = case.make(), torch.randn(5, *case.event_shape, requires_grad=True)
+    energy = case.make()
+    v = torch.randn(5, *case.event_shape, requires_grad=True)
     whole = energy.free_energy(v)
     assert (energy.h_dim, energy.event_shape, whole.shape) == (0, case.event_shape, (5,))
     torch.testing.assert_close(energy(v), whole)

@@ -27,7 +27,8 @@ def deep(m, scale=0.4):
 
 @pytest.mark.parametrize(("m", "centre", "n"), [(1, 0.0, 41), (2, (0.5, -1.0), 45), (3, 0.0, 31)])
 def test_everything_of_the_gaussian_model(m, centre, n):
-    model, v = gaussian(m), torch.randn(5, V_DIM)
+    model = gaussian(m)
+    v = torch.randn(5, V_DIM)
     marginal = eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=n, centre=centre)
     torch.testing.assert_close(marginal.free_energy(v), model.free_energy(v), **CLOSE)
     torch.testing.assert_close(marginal.score(v), model.score(v), **CLOSE)
@@ -43,7 +44,8 @@ def test_everything_of_the_gaussian_model(m, centre, n):
 
 
 def test_gradients_by_theta_are_those_of_the_gaussian_model():
-    model, v = gaussian(2), torch.randn(5, V_DIM)
+    model = gaussian(2)
+    v = torch.randn(5, V_DIM)
     marginal = eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=41)
     theta = eb.params_of(marginal)
     assert set(theta) == {f"joint.{name}" for name in eb.params_of(model)}
@@ -64,7 +66,8 @@ def test_gradients_by_theta_are_those_of_the_gaussian_model():
 
 
 def test_rules_of_deep_energies_converge():
-    energy, v = deep(1), torch.randn(4, V_DIM)
+    energy = deep(1)
+    v = torch.randn(4, V_DIM)
     grids = [eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=n) for n in (81, 161, 321, 1281)]
     *values, limit = (grid.free_energy(v) for grid in grids)
     errors = [(value - limit).abs().max().item() for value in values]
@@ -80,8 +83,10 @@ def test_rules_of_deep_energies_converge():
 @pytest.mark.parametrize("m", [1, 2])
 def test_free_energy_of_a_deep_energy_by_midpoints(m):
     # another rule on another grid, from E at v and h itself
-    energy, v = deep(m), torch.randn(4, V_DIM)
-    n, width = 500, 7.0
+    energy = deep(m)
+    v = torch.randn(4, V_DIM)
+    n = 500
+    width = 7.0
     x = (torch.arange(n) + 0.5) * (2 * width / n) - width
     h = torch.cartesian_prod(*[x] * m).view(-1, m)
     log_p = torch.stack([-energy.energy(row.unsqueeze(0), h.unsqueeze(1)).squeeze(-1) for row in v], 1)
@@ -92,7 +97,9 @@ def test_free_energy_of_a_deep_energy_by_midpoints(m):
 
 
 def test_features_of_v_are_computed_once(monkeypatch):
-    energy, v, calls = deep(2), torch.randn(4, V_DIM), []
+    energy = deep(2)
+    v = torch.randn(4, V_DIM)
+    calls = []
     features = eb.DeepVectorEnergy.features
     monkeypatch.setattr(eb.DeepVectorEnergy, "features", lambda self, v: calls.append(len(v)) or features(self, v))
     marginal = eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
@@ -105,7 +112,8 @@ def test_features_of_v_are_computed_once(monkeypatch):
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_a_grid_that_does_not_fit_is_refused(m):
-    model, v = gaussian(m), torch.randn(5, V_DIM)
+    model = gaussian(m)
+    v = torch.randn(5, V_DIM)
     eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v)
     for options in ({"half_width": 2.0}, {"half_width": 9.0, "centre": 40.0}):
         with pytest.raises(eb.ConfigError, match=r"outermost nodes hold .* raise half_width"):
@@ -118,7 +126,8 @@ def test_a_grid_that_does_not_fit_is_refused(m):
 
 def test_mass_at_the_boundary_by_hand():
     model = gaussian(2)
-    v, marginal = torch.randn(5, V_DIM), eb.QuadratureMarginal(energy=model, half_width=1.5, n_nodes=7)
+    v = torch.randn(5, V_DIM)
+    marginal = eb.QuadratureMarginal(energy=model, half_width=1.5, n_nodes=7)
     x = torch.linspace(-1.5, 1.5, 7)
     mass, total = torch.zeros(2, 5)
     for i, j in itertools.product(range(7), repeat=2):

@@ -8,10 +8,10 @@ from torch import nn
 
 import eblvm_lit as eb
 from cases import binary
-from eblvm_lit.evaluation.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.base import in_float64, mean_over_rows
 from eblvm_lit.evaluation.fisher_score import FisherScore
 from eblvm_lit.evaluation.latent_distributions import BernoulliLatents, GaussianLatents
+from eblvm_lit.evaluation.likelihood.ais import AIS, estimate_from_log_weights
 from eblvm_lit.evaluation.posterior import PosteriorDivergence
 from helpers.models import F64, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 
@@ -78,14 +78,16 @@ def test_error_and_effective_size_of_known_weights():
 
 
 def test_log_likelihood_of_the_gaussian_model_is_its_marginals():
-    model, v = random_gaussian_model(), normal(50, 3)
+    model = random_gaussian_model()
+    v = normal(50, 3)
     result = eb.LogLikelihood(max_enumerated=0).compute(method_of(model), v, generator())
     assert list(result) == ["log_likelihood"]
     assert result["log_likelihood"] == pytest.approx(model.marginal().log_prob(v).mean().item(), abs=1e-10)
 
 
 def test_log_likelihood_beyond_enumeration_is_by_ais():
-    model, v = random_grbm(4, 7), normal(50, 4)
+    model = random_grbm(4, 7)
+    v = normal(50, 4)
     exact = eb.LogLikelihood(max_enumerated=7).compute(method_of(model), v, generator())
     metric = eb.LogLikelihood(max_enumerated=6, n_chains=1000, n_betas=200)
     sampled = metric.compute(method_of(model), v, generator())
@@ -98,7 +100,8 @@ def test_log_likelihood_beyond_enumeration_is_by_ais():
 
 
 def test_log_likelihood_of_a_float32_model_is_summed_in_float64():
-    model, v = random_grbm(3, 6).float(), normal(3000, 3).float()
+    model = random_grbm(3, 6).float()
+    v = normal(3000, 3).float()
     before = {name: p.clone() for name, p in model.named_parameters()}
     result = eb.LogLikelihood().compute(method_of(model), v, generator())["log_likelihood"]
     double = in_float64(model)
@@ -120,7 +123,8 @@ def fisher(energy, v, **kwargs):
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_fisher_equals_autograd(parametrisation):
-    model, v = random_grbm(3, 5, parametrisation), normal(2100, 3)
+    model = random_grbm(3, 5, parametrisation)
+    v = normal(2100, 3)
     assert fisher(model, v) == pytest.approx(fisher(MixtureEnergy(model), v), abs=1e-10)
     by_hand = 0.0
     for row in v[:20]:
@@ -152,9 +156,11 @@ def posterior_divergence(energy, posterior, v, n_particles=10):
 
 def test_bernoulli_kl_is_the_sum_over_all_latent_states():
     model = random_grbm(3, 6, "paper")
-    q, v = bernoulli_posterior(model, seed=7), normal(250, 3)
+    q = bernoulli_posterior(model, seed=7)
+    v = normal(250, 3)
     h = binary(6).double().unsqueeze(1).expand(-1, len(v), -1)
-    log_q, log_p = q.log_prob(h, v), -model.energy(v, h) + model.free_energy(v)
+    log_q = q.log_prob(h, v)
+    log_p = -model.energy(v, h) + model.free_energy(v)
     torch.testing.assert_close(log_p.logsumexp(0), torch.zeros(len(v), dtype=F64))
     expected = (log_q.exp() * (log_q - log_p)).sum(0).mean()
     result = posterior_divergence(model, q, v)
@@ -169,7 +175,8 @@ def test_gaussian_divergences_are_those_of_the_two_laws():
     q, p = (torch.distributions.Normal(a, b.exp()) for a, b in ((m, log_s), (mean, log_std)))
     torch.testing.assert_close(found["posterior_kl"], torch.distributions.kl_divergence(q, p).sum(-1))
     # the scores of q and p at m + s e differ by slope e + offset
-    slope, offset = q.scale / p.variance - 1 / q.scale, (m - mean) / p.variance
+    slope = q.scale / p.variance - 1 / q.scale
+    offset = (m - mean) / p.variance
     torch.testing.assert_close(found["posterior_fisher"], 0.5 * (slope.square() + offset.square()).sum(-1))
 
 
@@ -194,7 +201,8 @@ def test_estimates_agree_with_the_closed_forms():
 
 
 def test_bernoulli_kl_survives_saturated_units():
-    q, p = BernoulliLatents(torch.tensor([[900.0, -900.0]])), BernoulliLatents(torch.tensor([[-900.0, -900.0]]))
+    q = BernoulliLatents(torch.tensor([[900.0, -900.0]]))
+    p = BernoulliLatents(torch.tensor([[-900.0, -900.0]]))
     assert q.divergences(p)["posterior_kl"].tolist() == [900.0]
 
 
@@ -202,7 +210,8 @@ METRICS = [eb.LogLikelihood(n_chains=10, n_betas=5), FisherScore(), PosteriorDiv
 
 
 def test_metrics_say_nothing_where_they_do_not_apply():
-    v, grbm = normal(5, 3), random_grbm(3, 5)
+    v = normal(5, 3)
+    grbm = random_grbm(3, 5)
     likelihood, fisher_score, divergence = METRICS
     for method in (method_of(), method_of(nn.Linear(3, 1)), method_of(LatentOnly(grbm))):
         assert all(metric.compute(method, v, generator()) == {} for metric in METRICS)

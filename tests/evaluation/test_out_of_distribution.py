@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import eblvm_lit as eb
-from eblvm_lit.cli import run
 from eblvm_lit.data.base import Splits
-from eblvm_lit.evaluation.free_energy_bound import free_energy_bound
+from eblvm_lit.evaluation.likelihood.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import (
     Constant,
     DataSet,
@@ -15,6 +14,7 @@ from eblvm_lit.evaluation.out_of_distribution import (
     UniformNoise,
     detection,
 )
+from eblvm_lit.runs import run
 from helpers.image_files import write_images, write_svhn
 from helpers.models import method_of
 from helpers.shell import configure, evaluate, of_checkpoint
@@ -33,9 +33,11 @@ def by_definition(inside, outside):
 @pytest.mark.parametrize("rounded", [False, True], ids=["no ties", "ties"])
 def test_detection_is_what_it_is_defined_to_be(rounded):
     generator = torch.Generator().manual_seed(0)
-    inside, outside = torch.randn(200, generator=generator) + 1, torch.randn(300, generator=generator)
+    inside = torch.randn(200, generator=generator) + 1
+    outside = torch.randn(300, generator=generator)
     if rounded:
-        inside, outside = inside.round(), outside.round()
+        inside = inside.round()
+        outside = outside.round()
     found = detection(inside, outside)
     for name, value in by_definition(inside.double(), outside.double()).items():
         assert found[name] == pytest.approx(value, abs=1e-6)  # torchmetrics divides in float32
@@ -46,7 +48,8 @@ def test_only_ranks_count_at_energies_of_any_size():
     for a, b in ((1.0, 1e4), (1e4, 0.0), (1e-4, -50.0)):
         assert detection(a * inside + b, a * outside + b) == detection(inside, outside)
     assert detection(torch.tensor([60.0, 61.0]), torch.tensor([50.0, 51.0])) == {"auroc": 1, "aupr": 1, "fpr95": 0}
-    inside, outside = torch.tensor([1.0, 2.0, torch.inf]), torch.tensor([-torch.inf, 1.5, -torch.inf])
+    inside = torch.tensor([1.0, 2.0, torch.inf])
+    outside = torch.tensor([-torch.inf, 1.5, -torch.inf])
     finite = detection(inside.nan_to_num(posinf=9.0), outside.nan_to_num(neginf=-9.0))
     assert detection(inside, outside) == finite
 
@@ -129,7 +132,8 @@ def test_the_bound_is_the_free_energy_where_q_is_the_posterior():
 
 
 class Pictures:
-    image_shape, splits = (3, 6, 6), None
+    image_shape = (3, 6, 6)
+    splits = None
 
     def setup(self):
         ramp = torch.arange(6, dtype=torch.uint8) * 40 + torch.tensor([0, 10, 20], dtype=torch.uint8)[:, None, None]

@@ -23,7 +23,9 @@ class Means(eb.Posterior):
 
     def __init__(self, mean, h_dim=1):
         super().__init__()
-        self.function, self.h_dim, self.calls = mean, h_dim, []
+        self.function = mean
+        self.h_dim = h_dim
+        self.calls = []
 
     def mean(self, v):
         self.calls.append(len(v))
@@ -39,7 +41,8 @@ class Points(ArrayDataModule):
 
     def __init__(self, labels=lambda v: (v.prod(1) > 0).long(), flipped=()):
         super().__init__()
-        self.rule, self.flipped = labels, flipped
+        self.rule = labels
+        self.flipped = flipped
 
     def load(self):
         u = torch.rand(sum(SIZES), 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -53,7 +56,8 @@ class Points(ArrayDataModule):
 
 def probe(posterior, data, split="test", **options):
     data.setup()
-    metric, method = LinearProbe(**options), StandIn(posterior=posterior)
+    metric = LinearProbe(**options)
+    method = StandIn(posterior=posterior)
     return metric.evaluate(method, data, split, torch.Generator()) if metric.applies(method, data) else {}
 
 

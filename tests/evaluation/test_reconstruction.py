@@ -10,7 +10,8 @@ from helpers.bidvl_images import SHAPE, bidvl
 
 
 def test_reconstruction_error_is_per_pixel_and_in_evaluation_mode(float64):
-    method, v = bidvl("offset"), torch.randn(250, *SHAPE)
+    method = bidvl("offset")
+    v = torch.randn(250, *SHAPE)
     metrics = ReconstructionError().compute(method, v, torch.Generator())
     assert method.generator.training
     before = {name: b.clone() for name, b in method.persistent_buffers().items()}

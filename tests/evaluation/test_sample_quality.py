@@ -11,6 +11,7 @@ import torch.multiprocessing as mp
 
 import eblvm_lit as eb
 from eblvm_lit.core.ranks import first_rank_first
+from eblvm_lit.draws.points import PointSamples
 from eblvm_lit.evaluation.criteria.density_coverage import DensityCoverage
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.kernel import KernelDistance
@@ -21,7 +22,6 @@ from eblvm_lit.evaluation.features.raw_values import RawValues
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.frechet import Gaussian, Moments, frechet_distance
 from eblvm_lit.evaluation.sample_quality import SampleQuality
-from eblvm_lit.evaluation.samples.point_samples import PointSamples
 from helpers.fake_images import RandomFeatures, textures
 from helpers.image_metrics import moments_of, normal, quality
 from helpers.models import random_gaussian_model
@@ -72,7 +72,8 @@ def test_a_sample_passes_once_for_all_criteria_and_data_once_for_all_calls(tmp_p
 def one_of_two(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    features, mark = RandomFeatures(), folder / "mark"
+    features = RandomFeatures()
+    mark = folder / "mark"
     twice = [values(quality(folder, features)) for _ in range(2)]  # computed, then read from the file
     marked = first_rank_first(lambda: mark.exists() or mark.touch())
     torch.save({"values": twice, "n_seen": features.n_seen, "marked": marked}, folder / f"rank{rank}.pt")
@@ -114,7 +115,8 @@ def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path
 
 
 def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
-    right, board = random_gaussian_model(2, 2).float(), eb.Checkerboard()
+    right = random_gaussian_model(2, 2).float()
+    board = eb.Checkerboard()
     board.setup()
     x = right.sample_exact(2000, torch.Generator().manual_seed(1))
     board.splits = board.splits._replace(test=x[:1000], train=x[1000:])
@@ -137,7 +139,9 @@ def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
 
 
 def test_points_are_drawn_by_what_fits_the_model():
-    board, source, grbm = eb.Checkerboard(), PointSamples(n_steps=3), StandIn(energy=eb.GRBM(v_dim=2, h_dim=3))
+    board = eb.Checkerboard()
+    source = PointSamples(n_steps=3)
+    grbm = StandIn(energy=eb.GRBM(v_dim=2, h_dim=3))
     board.setup()
     assert source.supports(grbm, board)
     assert not source.supports(grbm, textures())

@@ -62,7 +62,9 @@ class Numbers(ArrayDataModule):
 class Bowl(MarginalEnergy):
     """A model of the plane whose Z nobody knows: N((-2, 3), I) in disguise."""
 
-    event_shape, h_dim, continuous = (2,), 1, False
+    event_shape = (2,)
+    h_dim = 1
+    continuous = False
 
     def __init__(self):
         super().__init__()
@@ -78,7 +80,9 @@ class Bowl(MarginalEnergy):
 class Pair(Energy):
     """Real latents that lean on v, without conditionals: v is N((-2, 3), diag(1, 1/4))."""
 
-    event_shape, h_dim, continuous = (2,), 3, True
+    event_shape = (2,)
+    h_dim = 3
+    continuous = True
 
     def __init__(self):
         super().__init__()
@@ -137,7 +141,8 @@ def test_tiles_keep_every_pixel_in_its_place():
     board = tile(images, (3, 3, 2), background=-1)
     assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images on two rows of three
     for i in range(5):
-        y, x = i // 3 * 4, i % 3 * 3
+        y = i // 3 * 4
+        x = i % 3 * 3
         torch.testing.assert_close(board[y : y + 3, x : x + 2], images[i].view(3, 3, 2).permute(1, 2, 0))
     assert (board[3] == -1).all()
 
@@ -256,7 +261,8 @@ def test_figures_touch_nothing_global():
 def test_images_of_models_without_conditionals_are_chain_samples():
     torch.manual_seed(0)
     method, data, g = setting(Digits(), DeepVectorEnergy(v_dim=64, h_dim=3))
-    method.posterior, method.seed = LinearGaussianPosterior(v_dim=64, h_dim=3), 5
+    method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
+    method.seed = 5
     figure = Samples(n=6, sampler=few(), deep_images=True).draw(method, data, g)
     options = {"seed": 5, "posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
     board = tile(few().draw(method.energy, range(6), **options), data.image_shape).clamp(0, 1).squeeze(-1)

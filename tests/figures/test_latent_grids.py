@@ -7,9 +7,9 @@ import torch
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.draws.masks import LeftHalf
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.evaluation.samples.masks import LeftHalf
 from eblvm_lit.figures.conditional_grid import Conditional
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.image_grid import tile
@@ -25,7 +25,8 @@ from helpers.stand_in import StandIn, loaded
 
 def digits(posterior=True):
     torch.manual_seed(0)
-    data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3) if posterior else None
+    data = Digits()
+    q = LinearGaussianPosterior(v_dim=64, h_dim=3) if posterior else None
     data.setup()
     return StandIn(energy=GaussianLatentModel(v_dim=64, h_dim=3), posterior=q, seed=5), data, generator()
 
@@ -41,7 +42,8 @@ def board(v, columns=None):
 def test_examples_are_the_first_of_their_labels():
     _, data, _ = digits()
     v = labelled_examples(data, (1, 7, 1), n=3)
-    test, labels = data.splits.test, data.labels.test
+    test = data.splits.test
+    labels = data.labels.test
     assert torch.equal(v[:, 0], test[labels == 1][:3])
     assert torch.equal(v[:, 1], test[labels == 7][:3])
     assert torch.equal(v[:, 2], test[labels == 1][3:6])  # not the same images again
@@ -105,5 +107,6 @@ def test_pictures_draw_nothing_where_they_do_not_apply(picture):
 def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
     method, data, g = digits()
     by_posterior = image_of(picture.draw(method, data, g).axes[-1])
-    method.posterior, method.encoder = None, method.posterior
+    method.encoder = method.posterior
+    method.posterior = None
     assert np.array_equal(image_of(picture.draw(method, data, g).axes[-1]), by_posterior)

@@ -9,7 +9,8 @@ from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, Spect
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
 from helpers.bidvl_networks import LOSSES
 
-SHAPE, H_DIM = (1, 8, 8), 3
+SHAPE = (1, 8, 8)
+H_DIM = 3
 
 
 def energy(**options):
@@ -61,5 +62,6 @@ def flat(state):
 
 def changed(before, after):
     """The names of what differs between two states."""
-    before, after = flat(before), flat(after)
+    before = flat(before)
+    after = flat(after)
     return {name for name, value in before.items() if not torch.equal(value, after[name])}

@@ -14,7 +14,9 @@ from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRati
 from eblvm_lit.networks.mlp import MLP
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
 
-V_DIM, H_DIM, R = 3, 2, 0.3
+V_DIM = 3
+H_DIM = 2
+R = 0.3
 
 LOSSES = {
     "offset": OffsetLatentTerm(ratio=ConstantRatio(scale=R)),

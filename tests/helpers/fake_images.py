@@ -5,15 +5,16 @@ from torch import nn
 
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
-from eblvm_lit.evaluation.samples.image_source import ImageSource
 
 
 class Noise(ImageSource):
     """Uniform bytes; image i is a function of (seed, i)."""
 
     def __init__(self, *, seed: int = 0):
-        self.seed, self.n_calls = seed, 0
+        self.seed = seed
+        self.n_calls = 0
 
     def images(self, method, data, n):
         self.n_calls += 1
@@ -24,10 +25,15 @@ class Noise(ImageSource):
 class RandomFeatures(FeatureExtractor):
     """A random linear map of the pixels, and three of its values as logits; counts the images it has seen."""
 
-    name, titles, resize = "random", Titles("fd_random", "kd_random", "random_score"), "none"
+    name = "random"
+    titles = Titles("fd_random", "kd_random", "random_score")
+    resize = "none"
 
     def __init__(self, *, dim=6, batch_size=7, seed=0):
-        self.dim, self.batch_size, self.seed, self.n_seen = dim, batch_size, seed, 0
+        self.dim = dim
+        self.batch_size = batch_size
+        self.seed = seed
+        self.n_seen = 0
 
     def prepare(self, data):
         shape = torch.Size(data.image_shape).numel(), self.dim
@@ -76,7 +82,8 @@ def random_inception(path):
     empty = io.BytesIO()
     torch.save({}, empty)
     empty.seek(0)
-    network, generator = Unloaded("inception", ["2048"], feature_extractor_weights_path=empty), keyed_generator(0)
+    network = Unloaded("inception", ["2048"], feature_extractor_weights_path=empty)
+    generator = keyed_generator(0)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)

@@ -52,7 +52,8 @@ def write_cifar10(root, n=4):
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True, exist_ok=True)
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-    data, labels = pixels(6, n, 3, 32, 32), pixels(6, n, seed=1) % 10
+    data = pixels(6, n, 3, 32, 32)
+    labels = pixels(6, n, seed=1) % 10
     for name, x, y in zip(names, data, labels, strict=True):
         content = {"data": x.reshape(n, 3072), "labels": y.tolist(), "filenames": [f"{i}.png" for i in range(n)]}
         (folder / name).write_bytes(pickle.dumps(content, protocol=2))
@@ -78,7 +79,8 @@ def write_svhn(root, n_train=7, n_test=5):
     root.mkdir(parents=True, exist_ok=True)
     arrays = []
     for name, n in (("train", n_train), ("test", n_test)):
-        x, y = pixels(32, 32, 3, n, seed=n), np.arange(n, dtype=np.uint8)[:, None] % 10 + 1
+        x = pixels(32, 32, 3, n, seed=n)
+        y = np.arange(n, dtype=np.uint8)[:, None] % 10 + 1
         savemat(root / f"{name}_32x32.mat", {"X": x, "y": y})
         arrays.append((x, y))
     return arrays

@@ -13,7 +13,8 @@ from pathlib import Path
 import sklearn.datasets  # noqa: F401 - loaded here, and not by each process
 import torch
 
-from eblvm_lit.cli import cli, run
+from eblvm_lit.cli import cli
+from eblvm_lit.runs import run
 from eblvm_lit.training import processes
 from helpers.shell import ROOT, tiny
 
@@ -125,7 +126,8 @@ def _first(folder, cfg, prepare):
         (folder.parent / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
         return work(*args)
 
-    processes.START_METHOD, processes._work = "fork", noted
+    processes.START_METHOD = "fork"
+    processes._work = noted
     prepare()
     _leave(lambda: cli.main(run.train, cfg))
 
@@ -137,7 +139,8 @@ class Launch:
     """
 
     def __init__(self, folder, *overrides, n=2, pause=None, prepare=lambda: None):
-        self.folder, self.run = Path(folder), Path(folder) / "run"
+        self.folder = Path(folder)
+        self.run = Path(folder) / "run"
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("paused", "go", "pid_0", "pid_1"):
             (self.folder / name).unlink(missing_ok=True)

@@ -35,7 +35,8 @@ def random_gaussian_model(v_dim=3, h_dim=4):
 
 def method_of(energy=None, posterior=None):
     method = StandIn()
-    method.energy, method.posterior = energy, posterior
+    method.energy = energy
+    method.posterior = posterior
     return method
 
 
@@ -44,7 +45,9 @@ class LatentOnly(eb.Energy):
 
     def __init__(self, model):
         super().__init__()
-        self.model, self.event_shape, self.h_dim = model, model.event_shape, model.h_dim
+        self.model = model
+        self.event_shape = model.event_shape
+        self.h_dim = model.h_dim
 
     def energy(self, v, h):
         return self.model.energy(v, h)
@@ -70,7 +73,8 @@ class Confined(eb.VisibleEnergy):
 def exact_moments(model):
     """Mean and covariance of (v, h) of a GRBM by enumeration of h: v|h is normal with a known mean."""
     h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * model.h_dim)
-    std, pull = model.visible_std(), h @ model.coupling().T
+    std = model.visible_std()
+    pull = h @ model.coupling().T
     weight = (h @ model.c + pull @ model.b + 0.5 * (std * pull).square().sum(-1)).softmax(0)
     joint = torch.cat([model.b + std.square() * pull, h], dim=1)
     mean = weight @ joint
@@ -80,7 +84,8 @@ def exact_moments(model):
 
 def check_moments(samples, mean, covariance):
     """Every mean and every covariance within five standard errors."""
-    n, centred = len(samples), samples - mean
+    n = len(samples)
+    centred = samples - mean
     z_mean = centred.mean(0) / (covariance.diagonal() / n).sqrt()
     products = centred[:, :, None] * centred[:, None, :]
     z_covariance = (products.mean(0) - covariance) / (products.std(0) / math.sqrt(n))

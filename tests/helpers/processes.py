@@ -12,7 +12,6 @@ import torch.multiprocessing as mp
 from pytorch_lightning.utilities import rank_zero_only
 
 from cases import randomise
-from eblvm_lit.cli.build import build
 from eblvm_lit.core.reductions import comm_counter
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.shards import minibatch_of, shard_of
@@ -28,17 +27,20 @@ from eblvm_lit.methods.jarzynski import Jarzynski
 from eblvm_lit.networks.bidvl_conv import BatchNormEncoder, ConvGenerator, SpectralConv
 from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.posteriors.gaussian import EncoderPosterior
-from eblvm_lit.training.compiling import for_full_minibatches
+from eblvm_lit.runs.build import build
+from eblvm_lit.training.callbacks.compiling import for_full_minibatches
 from helpers.shell import tiny
 
 __all__ = ["CASES", "in_processes", "iterate", "make"]
 
 IMAGE = (1, 8, 8)
-BATCH, SHORT = 100, 62  # of which two processes have 30 and 32 rows
+BATCH = 100
+SHORT = 62  # rows of a minibatch, of which two processes have 30 and 32
 N_EXAMPLES = 1100
 K = "method.n_lower_steps=1"
 NEAR = "method.noise_std=0.1"  # at 1 the negatives of digits are so far that the loss is a constant
-PAIRS, WIDE = "objective.pairs=all", "objective.bandwidth=3.0"  # digits are two to six apart
+PAIRS = "objective.pairs=all"
+WIDE = "objective.bandwidth=3.0"  # digits are two to six apart
 
 
 def bidsm(n, *options):
@@ -126,7 +128,8 @@ def make(name, folder):
         method = build(tiny(folder, "method.compile=false", f"data.batch_size={BATCH}", *parts)).method
         like = torch.zeros(1, *method.energy.event_shape)
     else:
-        method, like = parts(), torch.zeros(1, *IMAGE)
+        method = parts()
+        like = torch.zeros(1, *IMAGE)
     method.keep_examples(N_EXAMPLES)
     if isinstance(method, Jarzynski):
         method.start(torch.rand(BATCH, *like.shape[1:]), keyed_generator(0))

@@ -4,7 +4,8 @@ import torch
 
 import eblvm_lit as eb
 
-ALPHA, EIGENVALUES = 0.3, (0.4, 0.9, 1.4, 1.9, 2.4)
+ALPHA = 0.3
+EIGENVALUES = (0.4, 0.9, 1.4, 1.9, 2.4)
 
 
 def flat(params):
@@ -17,10 +18,15 @@ class Quadratic:
     def __init__(self, shift=1.0, quartic=0.0):
         orthogonal = torch.linalg.qr(torch.randn(5, 5))[0]
         self.H = orthogonal @ torch.diag(torch.tensor(EIGENVALUES)) @ orthogonal.T
-        self.B, self.R, self.r = torch.randn(5, 4), torch.randn(5, 4), torch.randn(5)
-        Q, P = torch.randn(5, 5), torch.randn(4, 4)
-        self.Q, self.P = Q @ Q.T, P @ P.T
-        self.shift, self.quartic = shift * torch.randn(50, 5), quartic
+        self.B = torch.randn(5, 4)
+        self.R = torch.randn(5, 4)
+        self.r = torch.randn(5)
+        Q = torch.randn(5, 5)
+        P = torch.randn(4, 4)
+        self.Q = Q @ Q.T
+        self.P = P @ P.T
+        self.shift = shift * torch.randn(50, 5)
+        self.quartic = quartic
         self.theta = {"t": torch.randn(1, 3), "u": torch.randn(1)}
         self.phi = {"x": torch.randn(2), "y": torch.randn(3, 1)}
         self.draws = []
@@ -31,7 +37,8 @@ class Quadratic:
         return 0.5 * r @ self.H @ r + self.quartic / 4 * r.pow(4).sum()
 
     def upper(self, theta, phi):
-        t, f = flat(theta), flat(phi)
+        t = flat(theta)
+        f = flat(phi)
         return 0.5 * (f - self.r) @ self.Q @ (f - self.r) + 0.5 * t @ self.P @ t + f @ self.R @ t
 
     def problem(self, optimizer=None, state=None, lr=ALPHA):
@@ -40,7 +47,8 @@ class Quadratic:
 
     def gradient(self, n_steps, inverse):
         """Value and gradient after n_steps of descent, where ``inverse`` stands for H^-1."""
-        t, f = flat(self.theta), flat(self.phi)
+        t = flat(self.theta)
+        f = flat(self.phi)
         for i in range(n_steps):
             f = f - ALPHA * self.H @ (f - self.B @ t - self.shift[i])
         value = self.upper({"": t}, {"": f})

@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli import run
-from eblvm_lit.cli.sentences import refuse_unread
+from eblvm_lit.cli.hints import refuse_unread
+from eblvm_lit.runs import run
 from eblvm_lit.training.loggers.csv import read_curves
 
 ROOT = Path(__file__).parents[2]
@@ -114,14 +114,16 @@ def same(a, b):
 
 def same_state(one, other, name="last"):
     """Whether two runs' checkpoints hold the same parameters, optimizer states and notion of the best."""
-    a, b = checkpoint(one, name), checkpoint(other, name)
+    a = checkpoint(one, name)
+    b = checkpoint(other, name)
     assert a["optimizer_states"]
     return all(same(a[k], b[k]) for k in ("state_dict", "optimizer_states", "global_step", "callbacks"))
 
 
 def close(one, other, rel=1e-9, name="last"):
     """Whether two runs' checkpoints hold the same parameters, states and averages up to rounding."""
-    a, b = checkpoint(one, name), checkpoint(other, name)
+    a = checkpoint(one, name)
+    b = checkpoint(other, name)
 
     def near(x, y):
         if isinstance(x, dict):

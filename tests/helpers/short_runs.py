@@ -72,7 +72,8 @@ def shorter_generator(cfg):
     short = widths or (NARROW if "energy" in cfg.method else NARROW[1:])
     short = [*short, "data.val_size=2", "data.batch_size=3", "posterior.h_dim=3", "callbacks.figures=null"]
     short += ["data.subset=null"] if "subset" in cfg.data else []
-    metrics, at = cfg.callbacks.evaluation.metrics, "callbacks.evaluation.metrics"
+    metrics = cfg.callbacks.evaluation.metrics
+    at = "callbacks.evaluation.metrics"
     if "fid" in metrics:
         short += [f"{at}.fid=null", "callbacks.checkpoints.monitor=val/rmse"]
         short += ["callbacks.evaluation.at_validation=[reconstruction]"]

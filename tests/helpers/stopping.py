@@ -25,7 +25,8 @@ class PauseAt(pl.Callback):
     """Waits in the middle of an iteration until a file appears, and says by another file that it does."""
 
     def __init__(self, *, iteration: int, folder: str) -> None:
-        self.iteration, self.folder = iteration, Path(folder)
+        self.iteration = iteration
+        self.folder = Path(folder)
 
     def on_train_batch_start(self, trainer, *args):
         if trainer.global_step + 1 == self.iteration:
@@ -39,7 +40,8 @@ class KillAt(pl.Callback):
     """Kills the process in the middle of an iteration, once: a file says that it has."""
 
     def __init__(self, *, iteration: int, flag: str) -> None:
-        self.iteration, self.flag = iteration, Path(flag)
+        self.iteration = iteration
+        self.flag = Path(flag)
 
     def on_train_batch_start(self, trainer, *args):
         if trainer.global_step + 1 == self.iteration and not self.flag.exists():

@@ -7,15 +7,20 @@ from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
-BLOCK, HEADER = 32768, 7
-WHOLE, FIRST, LAST = 1, 2, 4
+BLOCK = 32768
+HEADER = 7
+WHOLE = 1
+FIRST = 2
+LAST = 4
 
 
 def records(path):
     """The records of one file."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    content, at, parts = Path(path).read_bytes(), HEADER, []
+    content = Path(path).read_bytes()
+    at = HEADER
+    parts = []
     while at + HEADER <= len(content):
         if BLOCK - at % BLOCK < HEADER:  # the rest of a block is padding
             at += BLOCK - at % BLOCK

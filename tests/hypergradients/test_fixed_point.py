@@ -28,7 +28,8 @@ def bism(energy, posterior, objective, hypergradient, n_particles=1):
 def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
     """J, the estimate of its hypergradient, and the gradient of J of the exact marginal, with one draw of noise."""
     method = bism(energy, posterior, objective, hypergradient, n_particles)
-    state, noise = method.live_state(), method.draw_noise(v, keyed_generator(3))
+    state = method.live_state()
+    noise = method.draw_noise(v, keyed_generator(3))
     state = state._replace(optimizers={"lower": method.lower_optimizer.init(state.phi)}, lrs={"lower": 0.1})
     theta = params_of(energy)
     value, found, _ = method.hypergradient(method.bilevel_problem(state, v, noise), theta, state.phi, state.buffers)
@@ -44,7 +45,8 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
 @pytest.mark.parametrize("case", GRBMS, ids=str)
 @every_objective
 def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
-    energy, v = case.make(), torch.randn(8, V_DIM)
+    energy = case.make()
+    v = torch.randn(8, V_DIM)
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     _, found, exact = estimate(energy, posterior, objective.make(), eb.FixedPoint(), v)
     torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
@@ -59,7 +61,8 @@ def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, c
 @pytest.mark.parametrize("case", [case for case in INFERRED if not case.binary], ids=str)
 @pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[5], *PAIRED_OBJECTIVES], ids=str)
 def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
-    energy, v = case.make(), torch.randn(8, V_DIM)
+    energy = case.make()
+    v = torch.randn(8, V_DIM)
     for precision in ("fixed", "stepped") if energy.continuous else ("fixed",):
         hypergradient = eb.FixedPoint(value=value, precision=precision)
         _, found, exact = estimate(energy, case.exact_posterior(energy), objective.make(), hypergradient, v)
@@ -68,7 +71,8 @@ def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective,
 
 def test_steps_of_the_mean_alone_need_the_right_width():
     case = next(case for case in INFERRED if case.make().continuous)
-    energy, v = case.make(), torch.randn(8, V_DIM)
+    energy = case.make()
+    v = torch.randn(8, V_DIM)
     posterior = case.exact_posterior(energy)
     with torch.no_grad():
         posterior.log_std -= 0.3
@@ -82,7 +86,8 @@ def test_steps_of_the_mean_alone_need_the_right_width():
 
 
 def test_with_the_value_of_phi_j_is_that_of_phi():
-    energy, v = GRBMS[0].make(), torch.randn(8, V_DIM)
+    energy = GRBMS[0].make()
+    v = torch.randn(8, V_DIM)
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     for objective in (OBJECTIVES[0], OBJECTIVES[5]):
         rules = eb.FixedPoint(value="phi"), eb.Unroll(n_unroll=0), eb.FixedPoint()
@@ -92,7 +97,9 @@ def test_with_the_value_of_phi_j_is_that_of_phi():
 
 
 def test_several_latents_and_damped_steps_reach_the_same_limit():
-    energy, v, objective = GRBMS[0].make(), torch.randn(8, V_DIM), OBJECTIVES[5].make()
+    energy = GRBMS[0].make()
+    v = torch.randn(8, V_DIM)
+    objective = OBJECTIVES[5].make()
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     _, several, exact = estimate(energy, posterior, objective, eb.FixedPoint(), v, n_particles=3)
     torch.testing.assert_close(flat(several), flat(exact), rtol=1e-10, atol=1e-10)
@@ -134,7 +141,8 @@ def exact_of_mean_field(energy, objective, points, noise):
 
 def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction():
     energy = randomise(eb.CoupledGRBM(v_dim=V_DIM, h_dim=6), 0.5)
-    v, rule = torch.randn(6, V_DIM), OBJECTIVES[5].make()
+    v = torch.randn(6, V_DIM)
+    rule = OBJECTIVES[5].make()
     noise = bism(energy, MeanField(energy), rule, eb.FixedPoint()).draw_noise(v, keyed_generator(3))["upper"]
     points = rule.perturb(v, noise["data"])
     reference = flat(exact_of_mean_field(energy, rule, points, noise))
@@ -162,8 +170,11 @@ def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction
 
 @pytest.mark.parametrize("n_particles", [0, 4])
 def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
-    curvature, centre = torch.tensor([[2.0, 0.3], [0.3, 0.5]]), torch.randn(2)
-    posterior, mean, log_std = eb.LinearGaussianPosterior(v_dim=2, h_dim=2), torch.randn(5, 2), 0.3 * torch.randn(5, 2)
+    curvature = torch.tensor([[2.0, 0.3], [0.3, 0.5]])
+    centre = torch.randn(2)
+    posterior = eb.LinearGaussianPosterior(v_dim=2, h_dim=2)
+    mean = torch.randn(5, 2)
+    log_std = 0.3 * torch.randn(5, 2)
 
     def energy(h):
         return 0.5 * torch.einsum("...i,ij,...j->...", h - centre, curvature, h - centre)
@@ -172,7 +183,8 @@ def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
     nodes = None
     if n_particles:
         nodes = 2**0.5 * torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]]).unsqueeze(1).expand(-1, 5, -1)
-    variance, slope = (2 * log_std).exp(), (mean - centre) @ curvature
+    variance = (2 * log_std).exp()
+    slope = (mean - centre) @ curvature
     moved, same = posterior.natural_gradient_step((mean, log_std), energy, nodes)
     torch.testing.assert_close(moved, mean - variance * slope)
     assert torch.equal(same, log_std)
@@ -186,7 +198,8 @@ def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
 
 
 def test_the_precision_stays_positive_where_the_energy_curves_downwards():
-    posterior, zero = eb.LinearGaussianPosterior(v_dim=2, h_dim=2), torch.zeros(5, 2)
+    posterior = eb.LinearGaussianPosterior(v_dim=2, h_dim=2)
+    zero = torch.zeros(5, 2)
     _, log_std = posterior.natural_gradient_step((zero, zero), lambda h: -3 * h.square().sum(-1), move_precision=True)
     assert torch.isfinite(log_std).all()
 

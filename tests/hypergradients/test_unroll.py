@@ -7,10 +7,10 @@ import torch
 
 import eblvm_lit as eb
 from cases import HYPERGRADIENTS, INFERRED, OBJECTIVES, POSTERIORS, V_DIM
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
+from eblvm_lit.runs.instantiate import instantiate
 from helpers.quadratic import ALPHA, Quadratic, flat
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -20,7 +20,8 @@ every_hypergradient = pytest.mark.parametrize("case", HYPERGRADIENTS, ids=str)
 @every_hypergradient
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 def test_closed_form_on_a_quadratic(case, backend):
-    toy, hypergradient = Quadratic(), case.make(ALPHA)
+    toy = Quadratic()
+    hypergradient = case.make(ALPHA)
     with backend():
         value, grads, _ = hypergradient(toy.problem(), toy.theta, toy.phi, hypergradient.init_state(toy.phi))
     expected_value, expected = toy.gradient(case.n_steps, case.inverse(toy.H, ALPHA))
@@ -33,14 +34,16 @@ def test_closed_form_on_a_quadratic(case, backend):
 
 @every_hypergradient
 def test_nothing_live_is_changed(case):
-    toy, adam = Quadratic(), eb.Adam(lr=0.1)
+    toy = Quadratic()
+    adam = eb.Adam(lr=0.1)
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
     live = [*toy.theta.values(), *toy.phi.values(), state["step"]]
     live += [x for slot in adam.slots for x in state[slot].values()]
     hypergradient = case.make(ALPHA)
     kept = hypergradient.init_state(toy.phi)
     live += kept.values()
-    before, versions = [x.clone() for x in live], [x._version for x in live]
+    before = [x.clone() for x in live]
+    versions = [x._version for x in live]
     hypergradient(toy.problem(adam, state), toy.theta, toy.phi, kept)
     assert all(torch.equal(x, y) for x, y in zip(live, before, strict=True))
     assert versions == [x._version for x in live]
@@ -59,8 +62,10 @@ def test_neumann_at_the_lower_optimum_is_unrolling():
 
 def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1):
     """J after n steps of Adam, written out."""
-    phi, t = {name: p.clone().requires_grad_() for name, p in toy.phi.items()}, state["step"].item()
-    m, s = dict(state["exp_avg"]), dict(state["exp_avg_sq"])
+    phi = {name: p.clone().requires_grad_() for name, p in toy.phi.items()}
+    t = state["step"].item()
+    m = dict(state["exp_avg"])
+    s = dict(state["exp_avg_sq"])
     for i in range(n):
         grads = torch.autograd.grad(toy.lower(theta, phi, i), list(phi.values()), create_graph=True)
         t += 1
@@ -76,7 +81,8 @@ def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8,
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 @pytest.mark.parametrize("n", [1, 3])
 def test_live_adam_is_carried_on(n, backend):
-    toy, adam = Quadratic(quartic=0.3), eb.Adam(lr=99.0, weight_decay=0.1)
+    toy = Quadratic(quartic=0.3)
+    adam = eb.Adam(lr=99.0, weight_decay=0.1)
     state = adam.init(toy.phi)
     for i in range(3):  # a state with a past
         grads = torch.func.grad(toy.lower, argnums=1)(toy.theta, toy.phi, 10 + i)
@@ -102,9 +108,11 @@ def test_conjugate_gradient_stops_at_negative_curvature():
 def bilevel_problem(energy_case, objective):
     """BiSM with the lower loss in closed form; theta, the exact phi*, the gradient of the marginal's loss."""
     energy = energy_case.make()
-    q, v = energy_case.exact_posterior(energy), torch.randn(8, V_DIM)
+    q = energy_case.exact_posterior(energy)
+    v = torch.randn(8, V_DIM)
     distribution = POSTERIORS[2 if q.continuous else 0].distribution
-    noise, latent = objective.noise(v, (), keyed_generator(0)), q.noise((), v, keyed_generator(1))
+    noise = objective.noise(v, (), keyed_generator(0))
+    latent = q.noise((), v, keyed_generator(1))
     points = objective.perturb(v, noise)
 
     def lower(theta, phi, i):
@@ -115,7 +123,8 @@ def bilevel_problem(energy_case, objective):
         score = eb.BilevelScore(bind(energy, theta), bind(q, phi), points, latent)
         return objective.loss(score, points, noise).mean()
 
-    theta, phi = params_of(energy), params_of(q)
+    theta = params_of(energy)
+    phi = params_of(q)
     exact = torch.func.grad(lambda t: objective.loss(eb.ExactScore(bind(energy, t)), points, noise).mean())(theta)
     return eb.BilevelProblem(upper, lower, None, {}, None), theta, phi, flat(exact)
 

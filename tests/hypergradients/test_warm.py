@@ -20,7 +20,9 @@ def size(vector):
 
 def run(hypergradient, toy, n, problem=None):
     """The estimates of n iterations at fixed theta and phi."""
-    problem, state, found = problem or toy.problem(), hypergradient.init_state(toy.phi), []
+    problem = problem or toy.problem()
+    state = hypergradient.init_state(toy.phi)
+    found = []
     for _ in range(n):
         _, gradient, state = hypergradient(problem, toy.theta, toy.phi, state)
         found.append(flat(gradient))
@@ -38,7 +40,8 @@ def test_a_warm_adjoint_converges_to_the_implicit_one_at_the_rate_of_its_descent
 
 
 def test_preconditioned_steps_converge_at_the_rate_of_the_preconditioned_hessian():
-    toy, adam = Quadratic(), eb.Adam(lr=0.1)
+    toy = Quadratic()
+    adam = eb.Adam(lr=0.1)
     state = adam.init(toy.phi)
     state["step"] += 3
     for name, p in toy.phi.items():
@@ -61,7 +64,8 @@ def test_warm_conjugate_gradient_goes_on_where_it_stopped():
     warm = eb.Warm(curvature="hessian", preconditioner="none")
     errors = [size(found - limit) for found in run(warm, toy, 40)]
     # steepest descent with exact steps: at least as fast as the best fixed step
-    low, high = min(EIGENVALUES), max(EIGENVALUES)
+    low = min(EIGENVALUES)
+    high = max(EIGENVALUES)
     assert errors[-1] / errors[0] < ((high - low) / (high + low)) ** 36
 
 
@@ -69,7 +73,8 @@ def test_a_warm_adjoint_is_reset_when_told():
     toy = Quadratic()
     plain = eb.Warm(step_size=ALPHA, curvature="hessian", preconditioner="none")
     reset = eb.Warm(step_size=ALPHA, curvature="hessian", preconditioner="none", reset_every=3)
-    straight, found = run(plain, toy, 7), run(reset, toy, 7)
+    straight = run(plain, toy, 7)
+    found = run(reset, toy, 7)
     for i, gradient in enumerate(found):
         assert torch.equal(gradient, straight[i % 3])
     assert not torch.equal(straight[3], straight[0])
@@ -100,7 +105,8 @@ def test_the_difference_does_not_depend_on_the_length_of_w_and_survives_zero():
 
 
 def test_adams_diagonal_stands_for_the_hessian():
-    toy, adam = Quadratic(), eb.Adam(lr=0.1)
+    toy = Quadratic()
+    adam = eb.Adam(lr=0.1)
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
     problem = toy.problem(adam, state)
     outer = toy.Q @ (flat(toy.phi) - toy.r) + toy.R @ flat(toy.theta)
@@ -133,12 +139,15 @@ def test_the_distance_of_the_penalised_posterior_is_kept_and_the_multiplier_grow
     penalty = eb.Penalty(
         n_steps=2, multiplier=3.0, growth=0.5, max_multiplier=3.7, step_size=0.1, preconditioner="none"
     )
-    state, shift, phi = penalty.init_state(toy.phi), torch.zeros(5), flat(toy.phi)
+    state = penalty.init_state(toy.phi)
+    shift = torch.zeros(5)
+    phi = flat(toy.phi)
     assert torch.equal(state["penalty_shift"], shift)
     for multiplier in (3.0, 3.5, 3.7, 3.7):
         torch.testing.assert_close(state["penalty_multiplier"], torch.tensor(multiplier))
         value, gradient, state = penalty(toy.problem(), toy.theta, toy.phi, state)
-        y, z = phi + shift, phi
+        y = phi + shift
+        z = phi
         for i in range(2):
             centre = toy.B @ flat(toy.theta) + toy.shift[i]
             outer = toy.Q @ (y - toy.r) + toy.R @ flat(toy.theta)
@@ -153,7 +162,9 @@ def test_the_distance_of_the_penalised_posterior_is_kept_and_the_multiplier_grow
 
 
 def test_the_multiplier_does_not_multiply_the_noise_of_the_lower_level():
-    quiet, noisy, options = Quadratic(shift=0.0), Quadratic(shift=0.0), {"growth": 0.0, "preconditioner": "none"}
+    quiet = Quadratic(shift=0.0)
+    noisy = Quadratic(shift=0.0)
+    options = {"growth": 0.0, "preconditioner": "none"}
     for name in ("H", "B", "R", "r", "Q", "P", "theta", "phi"):
         setattr(noisy, name, getattr(quiet, name))
     noisy.shift = torch.randn(50, 5).expand(50, 5)

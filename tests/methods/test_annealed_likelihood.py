@@ -26,11 +26,14 @@ def make(energy=None, posterior=None, **options):
 
 
 def test_the_gradient_is_that_of_the_likelihood_of_noised_data_within_its_standard_error():
-    method, rows = make(n_chains=6000, n_held=20), []
-    v, energy = torch.randn(500, V_DIM), method.energy
+    method = make(n_chains=6000, n_held=20)
+    rows = []
+    v = torch.randn(500, V_DIM)
+    energy = method.energy
     method.start(torch.randn(method.n_chains, V_DIM), keyed_generator(0))
     for seed in range(50):
-        noise, state = method.draw_noise(v, keyed_generator(seed)), iterating.start(method, lr=0.0)
+        noise = method.draw_noise(v, keyed_generator(seed))
+        state = iterating.start(method, lr=0.0)
         if seed >= 30:  # the chains have forgotten where they started
             (found,) = iterating.found(method, state, v, noise)["model"]
             points = method.objective.perturb(v, noise["data"])
@@ -43,22 +46,28 @@ def test_the_gradient_is_that_of_the_likelihood_of_noised_data_within_its_standa
 
 
 def test_what_an_iteration_descends_by_hand():
-    energy, q = Joint(make_gaussian_latent()), eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
-    method, v = make(energy, q, n_moves=2), torch.randn(5, V_DIM)
+    energy = Joint(make_gaussian_latent())
+    q = eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
+    method = make(energy, q, n_moves=2)
+    v = torch.randn(5, V_DIM)
     method.start(torch.randn(method.n_chains, V_DIM), keyed_generator(0))
     assert method.chain_age.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    noise, state = method.draw_noise(v, keyed_generator(1)), iterating.start(method)
+    noise = method.draw_noise(v, keyed_generator(1))
+    state = iterating.start(method)
     (found,) = iterating.found(method, state, v, noise)["model"]
     end, _ = iterating.run(method, state, v, noise)
-    x, age = end.buffers["chain_v"], end.buffers["chain_age"]
+    x = end.buffers["chain_v"]
+    age = end.buffers["chain_age"]
     assert set(age.tolist()) == {2, 3, 4, 5, 6, 1}  # at 6, between the two moves, a chain begins anew
-    points, at_one = method.objective.perturb(v, noise["data"]), x[age > 4]
+    points = method.objective.perturb(v, noise["data"])
+    at_one = x[age > 4]
     loss = energy.energy(points, q.mean(points)).mean() - energy.energy(at_one, q.mean(at_one)).mean()
     iterating.assert_descends(found, loss, energy)
 
 
 def test_a_move_is_at_the_temperature_of_the_age_of_its_chain(monkeypatch):
-    method, seen = make(n_chains=7, n_falling=4, n_held=3), {}
+    method = make(n_chains=7, n_falling=4, n_held=3)
+    seen = {}
 
     def move(energy, x, noise, size):
         seen.update(U=energy(x), size=size.squeeze(1), x=x)
@@ -83,15 +92,18 @@ def test_equally_many_chains_are_at_temperature_one_in_all_iterations(n_moves):
     method = make(n_chains=12, n_falling=4, n_held=2, n_moves=n_moves)  # two chains of each age
     F = method.free_energy(method.live_state())
     method.start(torch.randn(12, V_DIM), keyed_generator(0))
-    x, age = method.chain_v, method.chain_age
+    x = method.chain_v
+    age = method.chain_age
     for i in range(20):
         x, age, _ = method.moved(F, x, age, method._move_noise(x, n_moves, keyed_generator(i)))
         assert age.sort().values.tolist() == [a for a in range(1, 7) for _ in range(2)]
 
 
 def test_the_posterior_stays_and_the_validation_loss_is_that_of_denoising():
-    energy, q = Joint(make_gaussian_latent()), eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
-    method, v = make(energy, q), torch.randn(5, V_DIM)
+    energy = Joint(make_gaussian_latent())
+    q = eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
+    method = make(energy, q)
+    v = torch.randn(5, V_DIM)
     method.start(torch.randn(method.n_chains, V_DIM), keyed_generator(0))
     end, _ = iterating.run(method, iterating.start(method), v, method.draw_noise(v, keyed_generator(1)))
     torch.testing.assert_close(end.phi, dict(q.named_parameters()), rtol=0, atol=0)

@@ -87,7 +87,8 @@ OTHERS = {
 def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiates(name, float64):
     method = {**MODELS, **OTHERS}[name](randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))).double()
     v = torch.randn(6, V_DIM)
-    noise, start = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+    noise = method.draw_noise(v, keyed_generator(0))
+    start = iterating.start(method)
     start = start._replace(indices=torch.arange(6)) if name == "particle_ml" else start
     steps = iterating.found(method, start, v, noise)
     with plain_autograd():
@@ -133,7 +134,9 @@ def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, fl
 class JointOnly(eb.Energy):
     """E(v, h) without any closed form."""
 
-    event_shape, h_dim, continuous = (V_DIM,), H_DIM, True
+    event_shape = (V_DIM,)
+    h_dim = H_DIM
+    continuous = True
 
     def energy(self, v, h): ...
 

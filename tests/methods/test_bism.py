@@ -25,7 +25,9 @@ def make(**options):
 
 
 def test_several_latents_average_the_loss_and_its_hypergradient(float64):
-    several, one, v = make(n_particles=3), make(), torch.randn(7, V_DIM)
+    several = make(n_particles=3)
+    one = make()
+    v = torch.randn(7, V_DIM)
     noise = several.draw_noise(v, keyed_generator(0))
     (whole,) = iterating.found(several, iterating.start(several), v, noise)["upper"]
     single = []
@@ -44,7 +46,8 @@ def test_several_latents_average_the_loss_and_its_hypergradient(float64):
 
 @pytest.mark.parametrize(("lr", "ahead"), [("current", 0), ("next", 1)])
 def test_unrolled_steps_have_the_rate_of_this_iteration_or_of_the_next(lr, ahead, tmp_path, monkeypatch):
-    seen, problem = [], eb.BiSM.bilevel_problem
+    seen = []
+    problem = eb.BiSM.bilevel_problem
 
     def watched(self, state, v, noise):
         found = problem(self, state, v, noise)

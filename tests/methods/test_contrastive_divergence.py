@@ -37,7 +37,8 @@ def gradient(method, v, seed=0, buffers=None):
 @every_backend
 @every_energy
 def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_chains(energy_case, backend, float64):
-    energy, v = energy_case.make(), torch.randn(6, V_DIM)
+    energy = energy_case.make()
+    v = torch.randn(6, V_DIM)
     with backend():
         found, noise = gradient(make(energy, GibbsChain(n_steps=3)), v)
     with torch.no_grad():
@@ -53,7 +54,8 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
 @every_backend
 @pytest.mark.parametrize("uniform_start", [None, [-1.0, 4.0]])
 def test_langevin_gradient_of_an_energy_with_a_free_energy(uniform_start, backend, float64):
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3))
+    v = torch.randn(6, V_DIM)
     with backend():
         chain = LangevinChain(n_steps=4, step_size=0.3, uniform_start=uniform_start)
         found, noise = gradient(make(energy, chain), v)
@@ -67,7 +69,8 @@ def test_langevin_gradient_of_an_energy_with_a_free_energy(uniform_start, backen
 @every_backend
 def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
     energy = Hidden(make_gaussian_latent())
-    model, v = energy.model, torch.randn(6, V_DIM)
+    model = energy.model
+    v = torch.randn(6, V_DIM)
     chain = LangevinChain(n_steps=4, step_size=0.3, noise_std=0.2, n_latent_steps=5)
     with backend():
         found, noise = gradient(make(energy, chain), v)
@@ -78,10 +81,12 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
     h = noise["positive"]["h"]
     for eps in noise["positive"]["steps"]:
         h = h - 0.15 * slopes(v, h)[1] + 0.2 * eps
-    x, g = v, h
+    x = v
+    g = h
     for eps_v, eps_h in zip(noise["negative"]["v"], noise["negative"]["h"], strict=True):
         slope_v, slope_h = slopes(x, g)
-        x, g = x - 0.15 * slope_v + 0.2 * eps_v, g - 0.15 * slope_h + 0.2 * eps_h
+        x = x - 0.15 * slope_v + 0.2 * eps_v
+        g = g - 0.15 * slope_h + 0.2 * eps_h
     loss = energy.energy(v, h.detach()).mean() - energy.energy(x.detach(), g.detach()).mean()
     iterating.assert_descends(found, loss, energy)
 
@@ -113,7 +118,9 @@ def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_
     energy = build()
     method = make(energy, chain, n_chains=6)
     assert sorted(method.persistent_buffers()) == sorted(["chain_started", *(f"chain_{name}" for name in names)])
-    v, w, short = torch.randn(6, V_DIM), torch.randn(6, V_DIM) + 5, torch.randn(4, V_DIM) - 5
+    v = torch.randn(6, V_DIM)
+    w = torch.randn(6, V_DIM) + 5
+    short = torch.randn(4, V_DIM) - 5
     # the first iteration is one of CD
     first, noise = gradient(method, v, 0)
     anew, _ = gradient(make(energy, chain), v, 0)
@@ -154,7 +161,8 @@ def test_an_iteration_moves_theta_and_chains_and_a_validation_moves_nothing(floa
 
 
 def test_validation_loss_is_the_error_of_one_step(float64):
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3))
+    v = torch.randn(6, V_DIM)
     found = make(energy, GibbsChain(n_steps=4), n_chains=2).validation_loss(v, keyed_generator(5))
     u = torch.rand(6, 3, generator=keyed_generator(5))
     h = (u < (energy.c + v @ energy.W).sigmoid()).double()
@@ -174,7 +182,8 @@ def test_validation_loss_is_the_error_of_one_step(float64):
 
 
 def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3)), torch.randn(1, V_DIM).expand(40_000, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=3))
+    v = torch.randn(1, V_DIM).expand(40_000, V_DIM)
     mean, draw = (make(energy, GibbsChain(n_steps=1), validation=kind) for kind in ("mean", "draw"))
     found = [method.validation_loss(v, keyed_generator(5)) for method in (mean, draw)]
     variance = (2 * energy.log_std).exp().sum()

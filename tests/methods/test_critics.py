@@ -19,7 +19,8 @@ from helpers.stand_in import StandIn
 
 def normal_expectation(n=40):
     """Nodes and weights of an expectation over N(0, I) in the plane, and over all pairs of signs."""
-    (v, w), u = hermite(n, 2), product([-1.0, 1.0], 2)
+    (v, w) = hermite(n, 2)
+    u = product([-1.0, 1.0], 2)
     return v.repeat_interleave(len(u), 0), u.repeat(len(v), 1), w.repeat_interleave(len(u)) / len(u)
 
 
@@ -60,7 +61,8 @@ def test_the_bracket_of_any_critic_is_the_divergence_less_its_distance_from_the_
 @every_backend
 def test_bracket_of_a_linear_critic_by_hand(backend, float64):
     critic = randomise(VectorField(v_dim=3, n_layers=1))
-    A, a = critic.layers[0].weight, critic.layers[0].bias
+    A = critic.layers[0].weight
+    a = critic.layers[0].bias
     s, v, u = torch.randn(3, 5, 3).unbind()
     f = v @ A.T + a
     expected = torch.stack([s[i] @ f[i] + u[i] @ A @ u[i] - 0.5 * f[i] @ f[i] for i in range(5)])
@@ -80,7 +82,8 @@ def variational(energy, **options):
 
 
 def test_a_step_descends_minus_the_bracket(model):
-    method, v = exact(model), torch.randn(8, 2)
+    method = exact(model)
+    v = torch.randn(8, 2)
     noise = method.noise(v, keyed_generator(0))
     assert noise["u"].unique().tolist() == [-1, 1]
     (found,) = iterating.found(method, iterating.start(method), v, {"critic": noise})["critic"]
@@ -89,7 +92,8 @@ def test_a_step_descends_minus_the_bracket(model):
 
 
 def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
-    method, v = variational(model, n_particles=3), torch.randn(8, 2)
+    method = variational(model, n_particles=3)
+    v = torch.randn(8, 2)
     u = method.score_noise(v, keyed_generator(0))
     assert u.shape == (3, 8, 3)
     for shift in (0.0, 1.0):
@@ -103,7 +107,8 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
 @every_backend
 def test_a_residual_critic_is_added_to_the_model_score(backend, model):
     # f is the network plus the model's score, in closed form here
-    v, u = torch.randn(8, 2), torch.randn(8, 2)
+    v = torch.randn(8, 2)
+    u = torch.randn(8, 2)
     q = eb.BernoulliPosterior(v_dim=2, h_dim=3)
     with torch.no_grad():
         q.linear.weight.copy_(model.W.T), q.linear.bias.copy_(model.c)
@@ -117,8 +122,10 @@ def test_a_residual_critic_is_added_to_the_model_score(backend, model):
 def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
     energy = eb.DeepVectorEnergy(v_dim=2, h_dim=3, head_dim=6, widths=[5])
     q = eb.NetworkGaussianPosterior(network=eb.MLP(sizes=[2, 5]), h_dim=3)
-    method, v = variational(energy, posterior=q, divergence=eb.Fisher(), residual=True), torch.randn(4, 2)
-    x, h = v.clone().requires_grad_(), q.mean(v).detach()
+    method = variational(energy, posterior=q, divergence=eb.Fisher(), residual=True)
+    v = torch.randn(4, 2)
+    x = v.clone().requires_grad_()
+    h = q.mean(v).detach()
     (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
     live = method.live_state()
     torch.testing.assert_close(method.model_field(live, v), expected)
@@ -133,7 +140,8 @@ def test_training_finds_the_divergence_of_a_gaussian_model(float64):
     model.b.data.fill_(1.0)
     method = FisherCritic(energy=model, critic=VectorField(v_dim=2, n_layers=1), optimizer=eb.SGD(lr=0.05))
     truth = half_mean_square(optimum(model))
-    state, generator = iterating.start(method), keyed_generator(0)
+    state = iterating.start(method)
+    generator = keyed_generator(0)
     start = mean_bracket(method.critic, model.score)
     for _ in range(200):
         v = torch.randn(500, 2, generator=generator)
@@ -143,7 +151,8 @@ def test_training_finds_the_divergence_of_a_gaussian_model(float64):
 
 
 def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
-    method, v = exact(model), torch.randn(2500, 2)  # more rows than one block of the metric
+    method = exact(model)
+    v = torch.randn(2500, 2)  # more rows than one block of the metric
     truth = eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
     found = CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1))
     generator = keyed_generator(1)
@@ -158,7 +167,8 @@ def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
 
 
 def test_the_metric_where_the_truth_is_zero_unknown_or_there_is_no_critic(float64):
-    truth, v = eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0), torch.randn(5, 2)
+    truth = eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
+    v = torch.randn(5, 2)
     zero = CriticDivergence(data_energy=truth).compute(exact(truth), v, keyed_generator(0))
     assert zero.keys() == {"fisher_divergence", "fisher_divergence_true"}
     assert zero["fisher_divergence_true"] == 0

@@ -37,7 +37,8 @@ def latent(energy, posterior=None, **options):
 
 @pytest.mark.parametrize(("m", "w"), [(1, 0.0), (4, 0.3)])
 def test_the_loss_by_hand(m, w, float64):
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(6, V_DIM)
     method = ed(energy, noise_std=0.7, n_negatives=m, w=w)
     noise = method.noise(v, keyed_generator(3))
     xi = noise["perturbation"]
@@ -54,7 +55,8 @@ def test_the_loss_by_hand(m, w, float64):
 
 def expected_loss(precision, s, t, n=60):
     """The loss for M without bound and w = 0 of data N(0, s), every expectation a sum over nodes."""
-    (x, weight), method = hermite(n, 1), ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n, w=0.0)
+    (x, weight) = hermite(n, 1)
+    method = ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n, w=0.0)
     v, xi = (part.flatten(0, 1) for part in (s**0.5 * x.expand(n, n, 1), x.unsqueeze(1).expand(n, n, 1)))
     noise = {"perturbation": torch.cat([xi.unsqueeze(0), x.unsqueeze(1).expand(n, n * n, 1)])}
     state = iterating.live(method)
@@ -83,7 +85,8 @@ def test_the_loss_of_a_normal_distribution_has_its_closed_form_and_its_minimum_a
 
 @pytest.mark.parametrize("shape", [(4,), (1, 2, 2)])
 def test_images_are_vectors(shape, float64):
-    flat, method = ed(Precision(0.8, (4,))), ed(Precision(0.8, shape))
+    flat = ed(Precision(0.8, (4,)))
+    method = ed(Precision(0.8, shape))
     v = torch.randn(5, 4)
     noise = flat.noise(v, keyed_generator(0))
     shaped = {"perturbation": noise["perturbation"].view(5, 5, *shape)}
@@ -96,9 +99,11 @@ def test_images_are_vectors(shape, float64):
 @pytest.mark.parametrize("energy_case", SUMMED, ids=str)
 @pytest.mark.parametrize("w", [0.0, 1.0])
 def test_with_the_true_posterior_it_is_the_exact_loss(energy_case, w, float64):
-    energy, v = energy_case.make(), torch.randn(6, V_DIM)
+    energy = energy_case.make()
+    v = torch.randn(6, V_DIM)
     options = {"noise_std": 0.7, "n_negatives": 3, "w": w}
-    exact, estimated = ed(energy, **options), latent(energy, n_particles=4, **options)
+    exact = ed(energy, **options)
+    estimated = latent(energy, n_particles=4, **options)
     methods = [estimated]
     if energy_case in INFERRED:  # any sample of a posterior that equals p(h|v), relaxed ones included
         methods.append(latent(energy, energy_case.exact_posterior(energy), n_particles=4, **options))
@@ -112,12 +117,15 @@ def test_with_the_true_posterior_it_is_the_exact_loss(energy_case, w, float64):
 
 def test_the_estimates_have_the_means_that_are_stated(float64):
     # one particle at v and one at one negative, each enumerated over the eight states of h
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(4, V_DIM)
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
     method = latent(energy, q, n_particles=1, n_negatives=1, w=0.0)
-    state, noise = iterating.live(method), method.noise(v, keyed_generator(3))
+    state = iterating.live(method)
+    noise = method.noise(v, keyed_generator(3))
     u = method.negatives(v, noise)
-    (h_v, at_v), (h_u, at_u) = bernoulli_nodes(q, v), bernoulli_nodes(q, u[0])
+    (h_v, at_v) = bernoulli_nodes(q, v)
+    (h_u, at_u) = bernoulli_nodes(q, u[0])
 
     def difference(i, j):
         drawn = {**noise, "at_data": h_v[i : i + 1], "at_negatives": h_u[j].view(1, 1, 4, H_DIM)}
@@ -126,7 +134,8 @@ def test_the_estimates_have_the_means_that_are_stated(float64):
     every = torch.stack([torch.stack([difference(i, j) for j in range(8)]) for i in range(8)])
     p_h = torch.distributions.Independent(torch.distributions.Bernoulli(logits=energy.latent_logits(v)), 1)
     q_h = torch.distributions.Independent(torch.distributions.Bernoulli(logits=q.logits(v)), 1)
-    f_v, f_u = energy.free_energy(v), energy.free_energy(u[0])
+    f_v = energy.free_energy(v)
+    f_u = energy.free_energy(u[0])
     states = h_v.round()
     ratio = (q_h.log_prob(states) - p_h.log_prob(states)).exp()
     chi_square = (at_v * ratio).sum(0) - 1
@@ -141,13 +150,16 @@ def test_the_estimates_have_the_means_that_are_stated(float64):
 
 
 def test_the_lower_level_fits_q_at_the_data_and_at_negatives(float64):
-    energy, q = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    method, v = latent(energy, q, n_lower_steps=2, noise_std=0.5), torch.randn(6, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    method = latent(energy, q, n_lower_steps=2, noise_std=0.5)
+    v = torch.randn(6, V_DIM)
     noise = method.draw_noise(v, keyed_generator(3))
     steps = iterating.found(method, iterating.start(method), v, noise)
     assert (len(steps["lower"]), len(steps["upper"]), evaluations(method)) == (2, 1, 3)
     for k, found in enumerate(steps["lower"]):
-        xi, u = noise["lower"]["perturbation"][k], noise["lower"]["latent"][k]
+        xi = noise["lower"]["perturbation"][k]
+        u = noise["lower"]["latent"][k]
         points = torch.cat([v, v + 0.5 * (xi[0] + xi[1])])
         torch.testing.assert_close(found.loss, eb.KL().loss(energy, q, points, u).mean().detach())
     assert not torch.equal(noise["lower"]["perturbation"][0], noise["lower"]["perturbation"][1])

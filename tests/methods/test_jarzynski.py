@@ -82,7 +82,8 @@ def walkers(method):
 
 def log_weights(method):
     """A, and F at the walkers."""
-    x, joint = walkers(method), method.energy.energy
+    x = walkers(method)
+    joint = method.energy.energy
     energies = joint(x["v"], x["h"]) if "h" in x else method.energy.free_energy(x["v"])
     return (method.chain_volume - energies).detach(), energies
 
@@ -90,21 +91,24 @@ def log_weights(method):
 @pytest.mark.parametrize("name", MODELS)
 def test_log_z_is_within_its_standard_error_along_a_run_in_which_it_moves_by_far_more(name):
     build, chain, exact = MODELS[name]
-    method, v, starts = make(build(), chain, lr=0.15, resample_below=0.9), torch.randn(1000, V_DIM), []
+    method = make(build(), chain, lr=0.15, resample_below=0.9)
+    v = torch.randn(1000, V_DIM)
+    starts = []
     for seed in range(6):
         method.start(v, keyed_generator(seed))
         starts.append(method.log_partition())
-    first, spread = exact(method.energy).item(), torch.stack(starts).std().item()
+    first = exact(method.energy).item()
+    spread = torch.stack(starts).std().item()
     assert abs(sum(starts) / 6 - first) < 4 * spread / math.sqrt(6) < 0.1
-    variance, n_resampled = spread**2, 0
+    variance = spread**2
+    n_resampled = 0
     for seed in range(40):
-        truth, record = exact(method.energy), iterate(method, seed)
+        truth = exact(method.energy)
+        record = iterate(method, seed)
         of_weights = 1 / record["model_effective_sample_size"] - 1 / N  # by the delta method, since they were equal
         assert abs(record["model_log_z"] - truth) < 4 * (variance + of_weights).sqrt()
-        variance, n_resampled = (
-            variance + of_weights * record["model_resampled"],
-            n_resampled + record["model_resampled"],
-        )
+        variance = variance + of_weights * record["model_resampled"]
+        n_resampled = n_resampled + record["model_resampled"]
     assert n_resampled > 1
     assert abs(truth - first) > 10 * variance.sqrt()
 
@@ -112,10 +116,12 @@ def test_log_z_is_within_its_standard_error_along_a_run_in_which_it_moves_by_far
 @pytest.mark.parametrize("name", MODELS)
 def test_the_step_descends_the_weighted_estimate_of_the_negative_log_likelihood(name):
     build, chain, _ = MODELS[name]
-    method, v = make(build(), chain, n_chains=50), torch.randn(30, V_DIM)
+    method = make(build(), chain, n_chains=50)
+    v = torch.randn(30, V_DIM)
     method.start(v, keyed_generator(0))
     method.chain_volume += torch.randn(50)
-    noise, state = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+    noise = method.draw_noise(v, keyed_generator(0))
+    state = iterating.start(method)
     (found,) = iterating.found(method, state, v, noise)["model"]
     positive = method.chain.start(method.energy, v, noise["positive"])
     of_data = method.energy.free_energy(v) if name != "joint langevin" else method.energy.energy(v, positive["h"])
@@ -143,7 +149,8 @@ def test_weights_correct_the_large_steps_of_unadjusted_langevin_dynamics(resampl
     method.start(torch.randn(1000, 1), keyed_generator(0))
     for seed in range(5):
         iterate(method, seed)
-    (A, _), square = log_weights(method), walkers(method)["v"].square().squeeze(1)
+    (A, _) = log_weights(method)
+    square = walkers(method)["v"].square().squeeze(1)
     w = A.softmax(0)
     error = (w.square() * (square - 1).square()).sum().sqrt()
     assert abs((w * square).sum() - 1) < 4 * error < 0.08
@@ -157,9 +164,11 @@ def test_the_ratio_is_that_of_the_densities_of_the_steps(name, noise_std):
     energy = MODELS[name][0]().requires_grad_(False)
     chain = LangevinChain(n_steps=3, step_size=0.3, noise_std=noise_std)
     x = {key: torch.randn(5, *shape) for key, shape in chain.shapes(energy).items()}
-    noise, path = chain.noise(energy, 5, x["v"], keyed_generator(0)), [x]
+    noise = chain.noise(energy, 5, x["v"], keyed_generator(0))
+    path = [x]
     end, ratio = chain.weighted_run(energy, x, noise)
-    one, s = LangevinChain(n_steps=1, step_size=0.3, noise_std=noise_std), noise_std or math.sqrt(0.3)
+    one = LangevinChain(n_steps=1, step_size=0.3, noise_std=noise_std)
+    s = noise_std or math.sqrt(0.3)
     for i in range(3):
         path.append(one.run(energy, path[-1], {key: eps[i : i + 1] for key, eps in noise.items()}))
     still = {key: torch.zeros_like(eps[:1]) for key, eps in noise.items()}
@@ -178,7 +187,8 @@ def test_resampled_walkers_have_equal_weights_and_the_same_log_z_each_as_often_a
     method = make(build(), chain, resample_below=0.5)
     method.start(torch.randn(1000, V_DIM), keyed_generator(0))
     method.chain_volume += 3 * torch.randn(N)
-    (A, _), log_z = log_weights(method), method.log_partition()
+    (A, _) = log_weights(method)
+    log_z = method.log_partition()
     assert iterate(method)["model_resampled"] == 1
     torch.testing.assert_close(method.log_partition(), log_z)
     torch.testing.assert_close(log_weights(method)[0], log_z.expand(N))

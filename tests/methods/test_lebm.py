@@ -7,14 +7,16 @@ from torch.distributions import MultivariateNormal
 
 import eblvm_lit as eb
 from cases import binary, hermite
-from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
-from eblvm_lit.evaluation.samples.reconstructions import encode, reconstruct
+from eblvm_lit.draws.generator import GeneratedImages
+from eblvm_lit.draws.reconstructions import encode, reconstruct
 from eblvm_lit.methods import lebm
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers import iterating
 
-V, H, STD = 2, 3, 0.7
+V = 2
+H = 3
+STD = 0.7
 pytestmark = pytest.mark.usefixtures("float64")
 
 
@@ -23,7 +25,8 @@ class Quadratic(nn.Module):
 
     def __init__(self, A, b):
         super().__init__()
-        self.A, self.b = nn.Parameter(A), nn.Parameter(b)
+        self.A = nn.Parameter(A)
+        self.b = nn.Parameter(b)
 
     def forward(self, h):
         return (0.5 * ((h @ self.A) * h).sum(-1) + h @ self.b).unsqueeze(-1)
@@ -32,7 +35,8 @@ class Quadratic(nn.Module):
 class Linear(nn.Linear):
     """g(h) = W h + c."""
 
-    h_dim, event_shape = H, (V,)
+    h_dim = H
+    event_shape = (V,)
 
 
 def gaussian(precision=None):
@@ -81,7 +85,8 @@ def assert_equal(found, expected):
 
 
 def test_the_marginal_is_the_closed_one():
-    energy, v = gaussian(), torch.randn(6, V)
+    energy = gaussian()
+    v = torch.randn(6, V)
     x, w = hermite(24, H)  # an integral over h, centred at the origin
     log_w = w.log() + 0.5 * x.square().sum(-1) + 0.5 * H * torch.log(torch.tensor(2 * torch.pi))
     free_energy = -(log_w[:, None] - energy.energy(v, x[:, None].expand(-1, 6, -1))).logsumexp(0)
@@ -93,7 +98,8 @@ def test_the_marginal_is_the_closed_one():
 
 
 def small(energy):
-    prior, posterior = eb.Langevin(n_steps=3, step_size=0.1), eb.Langevin(n_steps=2, step_size=0.01)
+    prior = eb.Langevin(n_steps=3, step_size=0.1)
+    posterior = eb.Langevin(n_steps=2, step_size=0.01)
     return eb.LEBM(energy=energy, optimizer=eb.SGD(lr=1.0), prior_langevin=prior, posterior_langevin=posterior)
 
 
@@ -122,7 +128,8 @@ def by_hand(energy, h, noise, step_size):
 
 
 def test_an_iteration_of_lebm_by_hand():
-    prior, generator = SmoothMLP(sizes=[H, 5, 1]), SmoothMLP(sizes=[H, 5, V])
+    prior = SmoothMLP(sizes=[H, 5, 1])
+    generator = SmoothMLP(sizes=[H, 5, V])
     energy = eb.LatentPriorEnergy(h_dim=H, generator=generator, prior=prior, std=STD)
     chains = eb.Langevin(n_steps=4, step_size=0.3), eb.Langevin(n_steps=3, step_size=0.1)
     method = eb.LEBM(energy=energy, optimizer=eb.SGD(lr=0.1), prior_langevin=chains[0], posterior_langevin=chains[1])
@@ -145,7 +152,8 @@ def test_an_iteration_of_lebm_by_hand():
 
 def test_an_encoder_of_chains_is_a_function_of_v_alone():
     energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
-    method, v = small(energy), torch.randn(130, 64)  # more than a chunk
+    method = small(energy)
+    v = torch.randn(130, 64)  # more rows than a chunk
     h = encode(method.parts, v)
     torch.testing.assert_close(h[101:104], encode(method.parts, v[101:104]))
     assert not torch.equal(h[0], h[1])
@@ -161,5 +169,6 @@ def test_drawn_latents_follow_a_learnt_prior():
     energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=f)
     source = GeneratedImages(langevin=eb.Langevin(n_steps=30, step_size=0.1), batch_size=400)
     h = source.draw_latents(small(energy), SampleNoise(0, range(400)))
-    variance, n = 1 / (2 * (1 - 0.1 * 2 / 4)), 400 * H
+    variance = 1 / (2 * (1 - 0.1 * 2 / 4))
+    n = 400 * H
     assert abs(h.square().mean() - variance) < 4 * variance * (2 / n) ** 0.5

@@ -14,7 +14,10 @@ from helpers import iterating
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-K, N, LOWER_LR, UPPER_LR = 3, 2, 0.002, 0.02
+K = 3
+N = 2
+LOWER_LR = 0.002
+UPPER_LR = 0.02
 REFINED = RefinedParticles(n_refine_steps=2, step_size=0.01, noise_std=0.01)
 BACKENDS = {"plain": plain_autograd, "torch.func": torch.enable_grad}
 
@@ -87,18 +90,23 @@ class ByHand:
     """One iteration's losses of a model, at points and with weights that are given."""
 
     def __init__(self, method, v, noise):
-        self.method, objective, data = method, method.objective, noise["upper"]["data"]
+        self.method = method
+        objective = method.objective
+        data = noise["upper"]["data"]
         self.data = data
         if isinstance(objective, eb.DSM):
-            self.x, self.weight = v + objective.noise_std * data["eps"], 1.0
+            self.x = v + objective.noise_std * data["eps"]
+            self.weight = 1.0
         elif isinstance(objective, eb.MDSM):
             self.x = v + data["sigma"].unsqueeze(1) * data["eps"]
             self.weight = 1 / data["sigma"]
         else:
-            self.x, self.weight = v, 1.0
+            self.x = v
+            self.weight = 1.0
 
     def lower(self, theta, phi, eps):
-        q, p = bind(self.method.posterior, phi), bind(self.method.energy, theta)
+        q = bind(self.method.posterior, phi)
+        p = bind(self.method.energy, theta)
         h, log_q = q.rsample_and_log_prob(self.x, eps)
         if isinstance(self.method.divergence, eb.KL):
             return (self.weight * (log_q + p.energy(self.x, h)).mean(0)).mean()
@@ -110,7 +118,8 @@ class ByHand:
 
     def step(self, theta, q_params, x):
         """The natural-gradient step of q."""
-        posterior, p = self.method.posterior, bind(self.method.energy, theta)
+        posterior = self.method.posterior
+        p = bind(self.method.energy, theta)
         bits = isinstance(posterior, eb.BernoulliPosterior)
         h = q_params[0].sigmoid() if bits else q_params[0]
         h = h.view_as(h) if h.requires_grad else h.requires_grad_()
@@ -120,7 +129,8 @@ class ByHand:
     def score(self, theta, phi, eps, x, refine):
         """The surrogate, of h that is drawn at the points and held."""
         posterior = self.method.posterior
-        q, p = bind(posterior, phi), bind(self.method.energy, theta)
+        q = bind(posterior, phi)
+        p = bind(self.method.energy, theta)
         at = refine(theta, q.distribution_params(self.x), self.x)
         h = posterior.rsample_given(at, eps)
         y = x.detach().requires_grad_() if not x.requires_grad else x
@@ -129,7 +139,8 @@ class ByHand:
 
     def upper(self, theta, phi, noise, refine=lambda theta, q_params, x: q_params):
         y, s = self.score(theta, phi, noise["latent"][0], self.x.detach().requires_grad_(), refine)
-        objective, data = self.method.objective, self.data
+        objective = self.method.objective
+        data = self.data
         if isinstance(objective, eb.DSM):
             return 0.5 * (s + data["eps"] / objective.noise_std).square().sum(1).mean()
         if isinstance(objective, eb.MDSM):
@@ -158,7 +169,8 @@ class ByHand:
             constant = {key: p.detach() for key, p in theta.items()}
 
             def refine(theta, q_params, x):
-                moved, same = self.step(theta, q_params, x), self.step(constant, q_params, x)
+                moved = self.step(theta, q_params, x)
+                same = self.step(constant, q_params, x)
                 return tuple(q + (a - b) for q, a, b in zip(q_params, moved, same, strict=True))
 
             return gradient(self.upper(theta, phi, noise, refine), theta)
@@ -194,7 +206,8 @@ def assert_close(found, expected):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("model", MODELS)
 def test_an_iteration_with_shared_noise_is_its_equations(model, objective, hypergradient, backend):
-    method, v = make(model, objective, hypergradient), torch.randn(5, V_DIM)
+    method = make(model, objective, hypergradient)
+    v = torch.randn(5, V_DIM)
     before = copy.deepcopy(method.state_dict())
     noise = method.draw_noise(v, keyed_generator(0))
     theta, phi = by_hand(method, hypergradient, v, noise)
@@ -226,7 +239,8 @@ def vages_by_hand(method, v, noise):
     hand = ByHand(method, v, noise)
     theta = leaves(method.energy)
     phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
-    p, q = bind(method.energy, theta), bind(method.posterior, phi)
+    p = bind(method.energy, theta)
+    q = bind(method.posterior, phi)
     h = q.rsample(hand.x, noise["upper"]["latent"]).detach()
     score_set, mean_set, cov_set = h.split(2)
     x = hand.x.detach().requires_grad_()
@@ -248,7 +262,8 @@ def vages_by_hand(method, v, noise):
 @pytest.mark.parametrize("objective", ["dsm", "mdsm"])
 @pytest.mark.parametrize("model", MODELS)
 def test_an_iteration_of_vages_with_shared_noise_is_its_equations(model, objective, backend):
-    method, v = vages(model, objective), torch.randn(5, V_DIM)
+    method = vages(model, objective)
+    v = torch.randn(5, V_DIM)
     noise = method.draw_noise(v, keyed_generator(0))
     theta, phi = vages_by_hand(method, v, noise)
     with backend():
@@ -268,8 +283,10 @@ def test_an_iteration_of_vages_with_shared_noise_is_its_equations(model, objecti
 )
 def test_v_passes_through_the_network_once(make_method, n_shared, n_fresh):
     def passes(**options):
-        method, v = make_method(**options), torch.randn(5, V_DIM)
-        noise, state = method.draw_noise(v, keyed_generator(0)), iterating.start(method)
+        method = make_method(**options)
+        v = torch.randn(5, V_DIM)
+        noise = method.draw_noise(v, keyed_generator(0))
+        state = iterating.start(method)
         CountedMLP.passes = 0
         with plain_autograd():
             method.iteration(state, v, noise)
@@ -281,7 +298,8 @@ def test_v_passes_through_the_network_once(make_method, n_shared, n_fresh):
 
 
 def test_shared_noise_draws_one_minibatch_and_latents_for_each_step():
-    method, v = make("grbm", "mdsm", "unroll"), torch.randn(5, V_DIM)
+    method = make("grbm", "mdsm", "unroll")
+    v = torch.randn(5, V_DIM)
     noise = method.draw_noise(v, keyed_generator(0))
     assert noise["lower"]["data"] == noise["hypergradient"]["data"] == {}
     assert noise["lower"]["latent"].shape == (K, 2, 5, H_DIM)

@@ -49,7 +49,8 @@ def terms_of(method, v, noise):
 @every_energy
 @pytest.mark.parametrize("nu", [1, 3])
 def test_loss_is_the_cross_entropy_of_a_classifier(energy_case, nu, float64):
-    energy, v = energy_case.make(), torch.randn(6, V_DIM)
+    energy = energy_case.make()
+    v = torch.randn(6, V_DIM)
     p_n = make_fitted_normal()
     method = nce(energy, p_n, nu=nu)
     with torch.no_grad():
@@ -76,7 +77,8 @@ def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_c_is_log
         energy.log_std.clamp_(-0.5, 0.3)
         method.model.c.copy_(energy.log_partition())
     axis = torch.linspace(-20, 20, 140)  # both densities vanish at its ends
-    grid, cell = torch.cartesian_prod(axis, axis), (axis[1] - axis[0]) ** 2
+    grid = torch.cartesian_prod(axis, axis)
+    cell = (axis[1] - axis[0]) ** 2
     data = (-energy.free_energy(grid) - energy.log_partition()).exp().detach() * cell
     density = p_n.log_prob(grid).exp() * cell
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
@@ -104,8 +106,10 @@ def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_c_is_log
 @every_energy
 @pytest.mark.parametrize("nu", [1, 2])
 def test_with_the_true_posterior_the_loss_is_that_of_nce(energy_case, nu, float64):
-    energy, v = energy_case.make(), torch.randn(6, V_DIM)
-    plain, variational = nce(energy, nu=nu), vnce(energy, nu=nu)
+    energy = energy_case.make()
+    v = torch.randn(6, V_DIM)
+    plain = nce(energy, nu=nu)
+    variational = vnce(energy, nu=nu)
     noise = variational.noise(v, keyed_generator(3))
     torch.testing.assert_close(terms_of(variational, v, noise), terms_of(plain, v, noise), rtol=1e-10, atol=1e-10)
     assert list(variational.groups) == ["model"]
@@ -117,7 +121,8 @@ def test_with_the_true_posterior_the_loss_is_that_of_nce(energy_case, nu, float6
 
 @every_backend
 def test_the_true_posterior_is_a_constant_to_the_gradient(backend, float64):
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(5, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(5, V_DIM)
     method = vnce(energy, n_particles=3, nu=2)
     noise = method.draw_noise(v, keyed_generator(3))
     with backend():
@@ -140,8 +145,10 @@ def test_the_true_posterior_is_a_constant_to_the_gradient(backend, float64):
 
 @every_backend
 def test_upper_loss_by_hand(backend, float64):
-    energy, q = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    v, method = torch.randn(6, V_DIM), vnce(energy, q, n_particles=5, nu=2)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(6, V_DIM)
+    method = vnce(energy, q, n_particles=5, nu=2)
     with torch.no_grad():
         method.model.c.fill_(0.4)
     both = method.draw_noise(v, keyed_generator(3))
@@ -160,19 +167,27 @@ def test_upper_loss_by_hand(backend, float64):
     assert noise["at_data"].shape == (1, 6, H_DIM)
     assert noise["at_noise"].shape == (5, 12, H_DIM)
     bound = torch.stack([log_weights(y, u) for u in noise["at_noise"]]).exp().mean(0).log()
-    c, log_p_n = method.model.c, lambda x: -0.5 * x.square().sum(-1) - math.log(2 * math.pi)
+    c = method.model.c
+
+    def log_p_n(x):
+        return -0.5 * x.square().sum(-1) - math.log(2 * math.pi)
+
     at_data = logsigmoid(log_weights(v, noise["at_data"][0]) - c - math.log(2) - log_p_n(v))
     at_noise = logsigmoid(c + math.log(2) + log_p_n(y) - bound)
     iterating.assert_descends(found, -at_data.mean() - 2 * at_noise.mean(), method.model, rtol=1e-7, atol=1e-7)
 
 
 def test_bounds_are_below_the_log_density_and_rise_with_the_particles(float64):
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(6, V_DIM)
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
     u, weights = bernoulli_nodes(q, v)  # noise that draws each state
-    method, pair = vnce(energy, q, n_particles=1), vnce(energy, q, n_particles=2)
+    method = vnce(energy, q, n_particles=1)
+    pair = vnce(energy, q, n_particles=2)
     p_n = {"noise_distribution": v.unsqueeze(0)}
-    ones, losses, pairs = 0, 0, 0
+    ones = 0
+    losses = 0
+    pairs = 0
     for i in range(len(u)):
         noise = {**p_n, "at_data": u[i].unsqueeze(0), "at_noise": u[i].unsqueeze(0)}
         one, _ = method.log_densities(iterating.live(method), v, v, noise)

@@ -24,7 +24,8 @@ KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
 def image_method(kind, energy=None, n_lower_steps=2, **network):
     """A method on tiny images, freshly initialised from one seed."""
     torch.manual_seed(0)
-    rule, net = eb.Adam(lr=1e-3), tiny_resnet(**network)
+    rule = eb.Adam(lr=1e-3)
+    net = tiny_resnet(**network)
     if kind == "mdsm":
         return eb.ScoreMatching(energy=eb.DeepEnergy(network=net), objective=OBJECTIVE, optimizer=rule)
     if kind == "cd":
@@ -50,7 +51,8 @@ def model_gradient(method, v):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_iteration_on_images_moves_every_network_whoever_differentiates(kind, float64):
-    method, v = image_method(kind), torch.rand(4, *IMAGE)
+    method = image_method(kind)
+    v = torch.rand(4, *IMAGE)
     composed = model_gradient(method, v)
     with plain_autograd():
         plain = model_gradient(method, v)
@@ -76,7 +78,9 @@ def kept_bytes(energy, v):
 
 
 def test_recomputed_activations_change_no_gradient(float64):
-    v, passes, found = torch.rand(4, *IMAGE), {}, {}
+    v = torch.rand(4, *IMAGE)
+    passes = {}
+    found = {}
     for recompute in (False, True):
         method = image_method("cd", checkpoint=recompute)
         count = passes.setdefault(recompute, [])
@@ -91,7 +95,8 @@ def test_recomputed_activations_change_no_gradient(float64):
 
 @pytest.mark.parametrize(("kind", "backend"), [("cd", nullcontext), ("mdsm", plain_autograd)])
 def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
-    method, v = image_method(kind, checkpoint=True), torch.rand(4, *IMAGE)
+    method = image_method(kind, checkpoint=True)
+    v = torch.rand(4, *IMAGE)
     with pytest.raises(eb.ConfigError, match="checkpoint=false"), backend():
         model_gradient(method, v)
     method.eval()  # metrics are taken by torch.func, and keep their activations
@@ -100,7 +105,8 @@ def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
 
 @pytest.mark.parametrize("kind", ["mdsm", "bism", "vages"])
 def test_bfloat16_leaves_sums_and_parameters_in_float32(kind):
-    v, found = torch.rand(4, *IMAGE), {}
+    v = torch.rand(4, *IMAGE)
+    found = {}
     for enabled in (False, True):
         with plain_autograd(), torch.autocast("cpu", torch.bfloat16, enabled=enabled, cache_enabled=False):
             found[enabled] = model_gradient(image_method(kind), v)
@@ -119,8 +125,10 @@ def count_calls(energy):
 
 
 def test_what_sums_is_float32_under_autocast():
-    v, h = torch.rand(4, *IMAGE), torch.randn(2, 4, 3)
-    q, prior = image_method("bism").posterior, latent_prior(SmoothMLP(sizes=[3, 5, V_DIM]))
+    v = torch.rand(4, *IMAGE)
+    h = torch.randn(2, 4, 3)
+    q = image_method("bism").posterior
+    prior = latent_prior(SmoothMLP(sizes=[3, 5, V_DIM]))
     with torch.autocast("cpu", torch.bfloat16):
         energies = [image_method("bism").energy(v, h), image_method("mdsm").energy(v), prior.tilt(h[0])]
         energies += [q.log_prob(h, v), *q.distribution_params(v)]
@@ -140,7 +148,8 @@ PASSES = {"bism": 1, "bism-2": 3, "vages": 3, "mdsm": 1}
 @pytest.mark.parametrize("kind", PASSES)
 def test_passes_of_an_iteration_through_the_trunk(kind):
     # one for each lower step, unrolled or not; one for all refinement steps, one for the score, one for its gradient
-    method, v = image_method(kind, n_lower_steps=4), torch.rand(4, *IMAGE)
+    method = image_method(kind, n_lower_steps=4)
+    v = torch.rand(4, *IMAGE)
     noise = method.draw_noise(v, keyed_generator(0))
     calls = count_calls(method.energy)
     with plain_autograd():

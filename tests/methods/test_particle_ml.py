@@ -25,7 +25,9 @@ def make(energy, chain=LANGEVIN, n_chains=5, n_train=9, optimizer=None):
 
 @every_backend
 def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, float64):
-    model, v, indices = make_gaussian_latent(), torch.randn(4, V_DIM), torch.tensor([7, 0, 3, 8])
+    model = make_gaussian_latent()
+    v = torch.randn(4, V_DIM)
+    indices = torch.tensor([7, 0, 3, 8])
     method = make(model)
     before = {name: value.clone() for name, value in method.persistent_buffers().items()}
     before |= {"chain_started": torch.tensor(True), "chain_v": torch.randn(5, V_DIM), "chain_h": torch.randn(5, 3)}
@@ -42,10 +44,12 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
         h = before["latents"][indices]
         for eps in noise["positive"]["steps"]:
             h = h - 0.15 * slopes(v, h)[1] + 0.2 * eps
-        x, g = before["chain_v"], before["chain_h"]
+        x = before["chain_v"]
+        g = before["chain_h"]
         for eps_v, eps_h in zip(noise["negative"]["v"], noise["negative"]["h"], strict=True):
             by_v, by_h = slopes(x, g)
-            x, g = x - 0.15 * by_v + 0.2 * eps_v, g - 0.15 * by_h + 0.2 * eps_h
+            x = x - 0.15 * by_v + 0.2 * eps_v
+            g = g - 0.15 * by_h + 0.2 * eps_h
     loss = model.energy(v, h).mean() - model.energy(x, g).mean()
     iterating.assert_descends(found, loss, model)
     torch.testing.assert_close(end.buffers["chain_v"], x)
@@ -77,7 +81,8 @@ RUN = (
 
 
 def test_in_a_run_each_example_meets_its_own_latents(tmp_path, monkeypatch):
-    plain, asked = eb.ParticleML.iteration, []
+    plain = eb.ParticleML.iteration
+    asked = []
 
     def iteration(self, state, v, noise):
         train_split = self._data.as_float(self._data.splits.train)

@@ -37,7 +37,8 @@ every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
 def snl(energy, p_n=None, c=0.0, optimizer=None, **options):
-    p_n, optimizer = p_n or StandardNormal(), optimizer or eb.SGD(lr=0.1)
+    p_n = p_n or StandardNormal()
+    optimizer = optimizer or eb.SGD(lr=0.1)
     method = eb.SNL(energy=energy, noise_distribution=p_n, optimizer=optimizer, seed=1, **options)
     torch.nn.init.constant_(method.model.c, c)
     return method
@@ -54,7 +55,9 @@ def vsnl(energy, posterior=None, p_n=None, c=0.0, **options):
 @every_backend
 @every_model
 def test_the_loss_by_hand(make, backend, float64):
-    energy, v, p_n = make(), torch.randn(6, V_DIM), make_fitted_normal()
+    energy = make()
+    v = torch.randn(6, V_DIM)
+    p_n = make_fitted_normal()
     method = snl(energy, p_n, c=0.7, n_proposals=3)
     noise = method.draw_noise(v, keyed_generator(3))
     with backend():
@@ -63,7 +66,8 @@ def test_the_loss_by_hand(make, backend, float64):
     weights = (-energy.free_energy(y)).exp() / p_n.log_prob(y).exp() / math.exp(0.7)
     expected = energy.free_energy(v) + 0.7 + weights.view(3, 6).mean(0) - 1
     torch.testing.assert_close(method.validation_loss(v, keyed_generator(3)), expected)
-    c, y = method.model.c, y.detach()
+    c = method.model.c
+    y = y.detach()
     weights = (-energy.free_energy(y) - p_n.log_prob(y) - c).exp()
     iterating.assert_descends(found, energy.free_energy(v).mean() + c + weights.mean() - 1, method.model)
 
@@ -75,7 +79,8 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     p_n = make_fitted_normal() if fitted else StandardNormal()
     method = snl(energy, p_n)
     axis = torch.linspace(-22, 22, 140)
-    grid, cell = torch.cartesian_prod(axis, axis), (axis[1] - axis[0]) ** 2
+    grid = torch.cartesian_prod(axis, axis)
+    cell = (axis[1] - axis[0]) ** 2
     eps = ((grid - p_n.mean) @ p_n.axes / p_n.std) if fitted else grid  # noise whose samples are the grid
     v = torch.randn(5, V_DIM)
     density = p_n.log_prob(grid).exp() * cell
@@ -92,7 +97,8 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     negative_log_likelihood = energy.free_energy(v).mean() + log_z
     tight = expected_loss(log_z)
     torch.testing.assert_close(tight, negative_log_likelihood, rtol=1e-9, atol=1e-9)
-    found, exact = iterating.gradient_of(tight, method.model), iterating.gradient_of(negative_log_likelihood, energy)
+    found = iterating.gradient_of(tight, method.model)
+    exact = iterating.gradient_of(negative_log_likelihood, energy)
     assert abs(found["c"]) < 1e-9  # the best c for this theta is log Z
     for name, value in exact.items():  # and there theta has the gradient of maximum likelihood
         torch.testing.assert_close(found[f"energy.{name}"], value, rtol=1e-7, atol=1e-8)
@@ -104,7 +110,8 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
 
 
 def test_c_starts_at_the_estimate_of_the_proposal(float64):
-    energy, v = make_grbm(), torch.randn(50, V_DIM)
+    energy = make_grbm()
+    v = torch.randn(50, V_DIM)
     method = snl(energy, make_fitted_normal(), n_proposals=20)
     weights = (-energy.free_energy(y := method.noise_distribution.sample(torch.randn(100_000, V_DIM)))).exp()
     weights = weights / method.noise_distribution.log_prob(y).exp()
@@ -121,7 +128,8 @@ def test_a_run_starts_c_there(tmp_path):
 
 @every_model
 def test_with_the_true_posterior_the_loss_is_that_of_the_free_energy(make, float64):
-    energy, v = make(), torch.randn(6, V_DIM)
+    energy = make()
+    v = torch.randn(6, V_DIM)
     variational, plain = (build(energy, c=0.4, n_proposals=2) for build in (vsnl, snl))
     noise = variational.noise(v, keyed_generator(3))
     expected = plain.loss(iterating.live(plain), v, noise)
@@ -137,8 +145,11 @@ def test_with_the_true_posterior_the_loss_is_that_of_the_free_energy(make, float
 
 
 def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(float64):
-    energy, q = make_grbm(), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5))
-    method, v, y = vsnl(energy, q, c=0.3, n_particles=1), torch.randn(1, V_DIM), torch.randn(1, V_DIM)
+    energy = make_grbm()
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.5))
+    method = vsnl(energy, q, c=0.3, n_particles=1)
+    v = torch.randn(1, V_DIM)
+    y = torch.randn(1, V_DIM)
     nodes, node_weights = bernoulli_nodes(q, y)  # uniform numbers that give each of the states
     n = len(nodes)
     at = {"at_data": torch.full((1, n, H_DIM), 0.4), "at_noise": nodes.view(1, n, H_DIM)}
@@ -152,8 +163,11 @@ def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(
 
 @every_model
 def test_what_is_reported_of_a_learned_log_z(make, float64):
-    energy, v, metric = make(), torch.randn(50, V_DIM), eb.LogLikelihood()
-    log_z, c = energy.log_partition().item(), 0.7
+    energy = make()
+    v = torch.randn(50, V_DIM)
+    metric = eb.LogLikelihood()
+    log_z = energy.log_partition().item()
+    c = 0.7
     for method in (snl(energy, c=c), vsnl(energy, c=c)):
         found = metric.compute(method, v, keyed_generator(0))
         assert found["learned_log_z"] == pytest.approx(c)

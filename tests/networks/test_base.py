@@ -11,10 +11,10 @@ from torch.nn.functional import elu as torch_elu
 
 import eblvm_lit as eb
 from cases import IMAGE, randomise, tiny_resnet
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
 from eblvm_lit.networks.vector_field import VectorField
+from eblvm_lit.runs.instantiate import instantiate
 
 
 def elu(x):
@@ -34,7 +34,8 @@ def residual_by_hand(network, x, activation):
 
 
 def test_the_mlp_of_images_has_its_formula_and_sees_all_pixels(float64):
-    network, v = randomise(eb.ImageMLP(v_shape=[2, 3, 4], widths=[6, 5])), torch.randn(7, 2, 3, 4)
+    network = randomise(eb.ImageMLP(v_shape=[2, 3, 4], widths=[6, 5]))
+    v = torch.randn(7, 2, 3, 4)
     x = v.reshape(7, 24).numpy()
     for weight, bias in (arrays(layer) for layer in network.layers if isinstance(layer, nn.Linear)):
         z = x @ weight.T + bias
@@ -45,7 +46,8 @@ def test_the_mlp_of_images_has_its_formula_and_sees_all_pixels(float64):
 
 @pytest.mark.parametrize("negative_slope", [None, 0.2])
 def test_residual_network_has_its_formula(negative_slope, float64):
-    network, x = randomise(ResidualMLP(sizes=[2, 5, 4, 4], negative_slope=negative_slope)), torch.randn(6, 2)
+    network = randomise(ResidualMLP(sizes=[2, 5, 4, 4], negative_slope=negative_slope))
+    x = torch.randn(6, 2)
     activation = elu if negative_slope is None else lambda x: np.where(x > 0, x, 0.2 * x)
     expected = [residual_by_hand(network, row.numpy(), activation) for row in x]
     np.testing.assert_allclose(network(x).detach().numpy(), np.stack(expected), rtol=1e-12)
@@ -56,7 +58,8 @@ def test_residual_network_has_its_formula(negative_slope, float64):
 
 
 def test_vector_field_has_its_formula_and_keeps_the_shape(float64):
-    field, v = randomise(VectorField(v_dim=6)), torch.randn(4, 6)
+    field = randomise(VectorField(v_dim=6))
+    v = torch.randn(4, 6)
     (A, a), (B, b), (C, c) = (arrays(layer) for layer in field.layers if isinstance(layer, nn.Linear))
     assert A.shape == B.shape == C.shape == (6, 6)
     expected = [C @ elu(B @ elu(A @ row.numpy() + a) + b) + c for row in v]
@@ -72,7 +75,8 @@ def resnet_by_hand(network, v, stride, padding):
         y = conv2d(torch_elu(x), block.first.weight, None, padding=1)
         y = conv2d(torch_elu(y), block.second.weight, block.second.bias, padding=1)
         if i % 2 == 0:  # two blocks a stage, the first of which halves the resolution
-            x, y = avg_pool2d(x, 2), avg_pool2d(y, 2)
+            x = avg_pool2d(x, 2)
+            y = avg_pool2d(y, 2)
         x = y + conv2d(x, block.shortcut.weight, block.shortcut.bias)
     return x.contiguous().flatten(1)
 
@@ -91,7 +95,8 @@ def test_resnet_has_its_formula_and_sees_each_pixel(stride, kernel, padding, flo
 
 @pytest.mark.parametrize("make", [lambda: tiny_resnet(), lambda: eb.ConvEncoder(v_shape=IMAGE, widths=[4, 4])])
 def test_convolutions_are_channels_last(make):
-    network, last = make(), {"memory_format": torch.channels_last}
+    network = make()
+    last = {"memory_format": torch.channels_last}
     formats = []
     for conv in network.modules():
         if isinstance(conv, nn.Conv2d):
@@ -140,7 +145,8 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 def test_mlp_is_linear_layers_with_leaky_rectifiers(float64):
-    mlp, x = eb.MLP(sizes=[6, 5, 4], negative_slope=0.3), torch.randn(3, 1, 2, 3)
+    mlp = eb.MLP(sizes=[6, 5, 4], negative_slope=0.3)
+    x = torch.randn(3, 1, 2, 3)
     expected = x.reshape(3, 6)
     for i in (0, 2):
         expected = expected @ mlp.layers[i].weight.T + mlp.layers[i].bias

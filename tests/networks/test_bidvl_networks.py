@@ -45,7 +45,8 @@ def outputs(module, kind):
 
 def test_widths_double_with_each_halving():
     """The published table of the largest size, with e = w = 1."""
-    n, shape = 5, [3, 128, 128]
+    n = 5
+    shape = [3, 128, 128]
     pairs = [2**i for i in range(n + 1) for _ in range(2)]
     network = SpectralConv(v_shape=shape, width=1)
     assert outputs(network, nn.Conv2d) == pairs[:-1]
@@ -73,10 +74,12 @@ def test_residual_features_are_summed_over_the_published_resolution(side, widths
 def test_shortcuts_commute_with_pooling_and_doubling(float64):
     """What is computed in the cheaper order equals what is published."""
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6], n_down=2).eval()
-    block, x = network.blocks[1], torch.randn(2, 4, 8, 8)
+    block = network.blocks[1]
+    x = torch.randn(2, 4, 8, 8)
     full = block.second(block.first(x.clamp(min=0)).clamp(min=0)) + block.shortcut(x)
     torch.testing.assert_close(block(x), nn.functional.avg_pool2d(full, 2))
-    block, x = ResidualGenerator(v_shape=[3, 8, 8], h_dim=2, widths=[4, 5]).eval().blocks[0], torch.randn(2, 4, 4, 4)
+    block = ResidualGenerator(v_shape=[3, 8, 8], h_dim=2, widths=[4, 5]).eval().blocks[0]
+    x = torch.randn(2, 4, 4, 4)
     double = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
     y = block.first(double(block.first_norm(x).clamp(min=0)))
     published = block.second(block.second_norm(y).clamp(min=0)) + block.shortcut(double(x))
@@ -133,7 +136,8 @@ def test_every_layer_of_an_energy_is_normalised():
     "layer", [nn.Linear(4, 3), nn.Conv2d(4, 3, 2), nn.ConvTranspose2d(4, 3, 2)], ids=["linear", "conv", "transposed"]
 )
 def test_spectral_norms_are_torchs_own(layer, float64):
-    layer, norms = layer.double(), []
+    layer = layer.double()
+    norms = []
     for norm in (spectral_norm, spectrally_normalised):
         torch.manual_seed(0)
         norms.append(norm(copy.deepcopy(layer)))
@@ -165,7 +169,8 @@ def test_encoders_bound_the_log_variance_by_softplus(float64):
 @pytest.mark.parametrize("make", [small_energy, small_encoder], ids=["spectral-norm", "batch-norm"])
 def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
     """Loss, gradient and buffers are those of torch's own training pass, and the module itself is as before."""
-    module, v = make(), torch.randn(4, *SMALL)
+    module = make()
+    v = torch.randn(4, *SMALL)
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
     def loss(params):

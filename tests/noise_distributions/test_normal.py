@@ -25,7 +25,8 @@ def test_density_is_torchs_and_samples_have_that_density(noise_case, float64):
     y = skewed(7, V_DIM)
     torch.testing.assert_close(p_n.log_prob(y), truth.log_prob(y))
     # a sample is an affine map of standard normal noise: its offset is the mean, its matrix gives the covariance
-    origin, basis = p_n.sample(torch.zeros(1, V_DIM)), p_n.sample(torch.eye(V_DIM))
+    origin = p_n.sample(torch.zeros(1, V_DIM))
+    basis = p_n.sample(torch.eye(V_DIM))
     jacobian = (basis - origin).T
     torch.testing.assert_close(origin[0], truth.mean)
     torch.testing.assert_close(jacobian @ jacobian.T, truth.covariance_matrix)
@@ -48,7 +49,8 @@ def test_a_fitted_normal_has_the_moments_of_the_data(float64):
 
 def test_images_and_vectors_have_the_same_density_and_samples(float64):
     v = skewed(50, 6)
-    flat, image = FittedNormal(), FittedNormal()
+    flat = FittedNormal()
+    image = FittedNormal()
     for p_n, shape in ((flat, (6,)), (image, (1, 2, 3))):
         p_n.prepare(shape)
         p_n.fit([v.view(-1, *shape)])

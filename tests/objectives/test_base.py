@@ -10,9 +10,9 @@ from torch import nn
 
 import eblvm_lit as eb
 from cases import OBJECTIVES, hermite
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.runs.instantiate import instantiate
 
 pytestmark = pytest.mark.usefixtures("float64")
 every_objective = pytest.mark.parametrize("case", OBJECTIVES, ids=str)
@@ -31,7 +31,8 @@ def expected_loss(case, objective, score, points, p):
 class OneScale(eb.MarginalEnergy):
     """N(0, exp(rho)^2), whose only parameter is rho."""
 
-    event_shape, h_dim = (1,), 0
+    event_shape = (1,)
+    h_dim = 0
 
     def __init__(self, rho):
         super().__init__()
@@ -47,7 +48,8 @@ class OneScale(eb.MarginalEnergy):
 @every_objective
 @pytest.mark.parametrize("rho", [-0.7, 0.7])
 def test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho):
-    energy, objective = OneScale(rho), case.make()
+    energy = OneScale(rho)
+    objective = case.make()
     loss = expected_loss(case, objective, eb.ExactScore(energy), *hermite(3, 1))  # data from N(0, 1): rho = 0
     (slope,) = torch.autograd.grad(loss, energy.rho)
     assert slope.sign() == math.copysign(1, rho)
@@ -66,16 +68,23 @@ def test_the_right_scale_is_stationary(case):
 
 @every_objective
 def test_expectation_for_a_gaussian(case):
-    objective, d = case.make(), 3
-    A, C, mu, m = torch.randn(d, d), torch.randn(d, d), torch.randn(d), torch.randn(d)
-    P, (z, p) = A @ A.T + torch.eye(d), hermite(3, d)
+    objective = case.make()
+    d = 3
+    A = torch.randn(d, d)
+    C = torch.randn(d, d)
+    mu = torch.randn(d)
+    m = torch.randn(d)
+    P = A @ A.T + torch.eye(d)
+    (z, p) = hermite(3, d)
     mean = expected_loss(case, objective, lambda x: (mu - x) @ P, m + z @ C.T, p)
     torch.testing.assert_close(mean, case.gaussian(objective, P, mu, m, C @ C.T), rtol=1e-10, atol=0)
 
 
 def test_mean_of_sliced_score_matching_is_score_matching():
     # any field, not only a gradient; Gaussian directions agree for their quadratic form is of degree 2
-    A, C, v = torch.randn(3, 5), torch.randn(5, 3), torch.randn(4, 3)
+    A = torch.randn(3, 5)
+    C = torch.randn(5, 3)
+    v = torch.randn(4, 3)
     field = lambda x: (x @ A).tanh() @ C  # noqa: E731
     exact = eb.SM().loss(field, v, {})
     jacobian = torch.func.vmap(torch.func.jacrev(field))(v)
@@ -99,10 +108,13 @@ def test_score_matching_asks_a_score_for_its_divergence():
 
 
 def test_denoising_is_minimised_by_the_score_of_the_noised_data():
-    data, sigma = torch.tensor([[-1.3], [0.2], [0.9]]), 0.8
-    objective, (eps, w) = eb.DSM(noise_std=sigma), hermite(60, 1)
+    data = torch.tensor([[-1.3], [0.2], [0.9]])
+    sigma = 0.8
+    objective = eb.DSM(noise_std=sigma)
+    (eps, w) = hermite(60, 1)
     p = w.repeat(3) / 3
-    v, noise = data.repeat_interleave(60, 0), {"eps": eps.repeat(3, 1)}
+    v = data.repeat_interleave(60, 0)
+    noise = {"eps": eps.repeat(3, 1)}
     points = objective.perturb(v, noise)
 
     def noised_score(x):
@@ -124,7 +136,8 @@ def test_denoising_is_minimised_by_the_score_of_the_noised_data():
 
 @denoising
 def test_denoising_losses_row_by_row(case):
-    objective, v = case.make(), torch.randn(5, 2)
+    objective = case.make()
+    v = torch.randn(5, 2)
     noise = objective.noise(v, (), keyed_generator(0))
     x = objective.perturb(v, noise).numpy()
     loss = objective.loss(lambda y: torch.sin(y) - y, torch.as_tensor(x), noise)
@@ -156,7 +169,8 @@ def test_every_batch_has_its_own_whole_ladder(ladder, size):
 
 @pytest.mark.parametrize("ladder", ["linear", "geometric"])
 def test_one_example_alone_has_a_level_from_anywhere_on_the_ladder(ladder):
-    objective, v = eb.MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder), torch.zeros(1, 2)
+    objective = eb.MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder)
+    v = torch.zeros(1, 2)
     sigma = objective.noise(v, (2000,), keyed_generator(0))["sigma"]
     assert sigma.shape == (2000, 1)
     found = sigma.flatten().sort().values
@@ -170,7 +184,8 @@ def test_one_example_alone_has_a_level_from_anywhere_on_the_ladder(ladder):
 
 @every_objective
 def test_weight_of_the_lower_loss(case):
-    objective, v = case.make(), torch.randn(5, 2)
+    objective = case.make()
+    v = torch.randn(5, 2)
     if not case.name.startswith("mdsm"):
         assert objective.lower_weight is None
         return
@@ -182,13 +197,15 @@ def test_weight_of_the_lower_loss(case):
 
 @every_objective
 def test_images_and_vectors_give_the_same(case):
-    objective, A = case.make(), torch.randn(6, 6)
+    objective = case.make()
+    A = torch.randn(6, 6)
     flat_score = lambda x: torch.sin(x @ A) - x  # noqa: E731
     image_score = lambda x: flat_score(x.flatten(1)).view_as(x)  # noqa: E731
     images = torch.randn(5, 1, 2, 3)
     noise = objective.noise(images, (), keyed_generator(0))
     flat_noise = {name: x.flatten(1) if x.dim() > 1 else x for name, x in noise.items()}
-    points, flat_points = objective.perturb(images, noise), objective.perturb(images.flatten(1), flat_noise)
+    points = objective.perturb(images, noise)
+    flat_points = objective.perturb(images.flatten(1), flat_noise)
     torch.testing.assert_close(points.flatten(1), flat_points)
     loss = objective.loss(image_score, points, noise)
     assert loss.shape == (5,)
@@ -199,7 +216,8 @@ def test_images_and_vectors_give_the_same(case):
 def test_cotangent_is_the_derivative_by_the_score(case):
     objective = case.make()
     for v in (torch.randn(5, 2), torch.randn(5, 1, 2, 3)):
-        noise, s = objective.noise(v, (), keyed_generator(0)), torch.randn(v.shape, requires_grad=True)
+        noise = objective.noise(v, (), keyed_generator(0))
+        s = torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, noise).sum(), s)
         torch.testing.assert_close(objective.cotangent(s, v, noise), expected)
         for backend in (nullcontext, plain_autograd):  # what objectives without a closed form have
@@ -216,7 +234,8 @@ def test_an_objective_that_differentiates_the_score_has_no_cotangent():
 
 @every_objective
 def test_noise_is_a_function_of_the_generator(case):
-    objective, v = case.make(), torch.randn(20, 3)
+    objective = case.make()
+    v = torch.randn(20, 3)
     one, same, other = (objective.noise(v, (2, 4), keyed_generator(seed)) for seed in (1, 1, 2))
     for name in one:
         shape = (20,) if name == "sigma" else v.shape

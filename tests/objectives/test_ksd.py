@@ -24,7 +24,8 @@ def test_stein_kernel_by_autograd(b):
 
     for i in range(5):
         args = (v[i], x[i])
-        dv, dx = torch.func.grad(k, 0)(*args), torch.func.grad(k, 1)(*args)
+        dv = torch.func.grad(k, 0)(*args)
+        dx = torch.func.grad(k, 1)(*args)
         mixed = torch.func.jacrev(torch.func.grad(k, 0), 1)(*args)
         expected = k(*args) * s[i] @ t[i] + s[i] @ dx + t[i] @ dv + mixed.trace()
         torch.testing.assert_close(stein_kernel(*(a[i] for a in (v, s, x, t)), b), expected)
@@ -64,7 +65,9 @@ def test_cotangent_is_the_derivative_by_the_score(kind):
 
 @every_kind
 def test_loss_is_the_mean_over_the_pairs(kind):
-    objective, v, s = KSD(**kind), torch.randn(6, 2), torch.randn(6, 2)
+    objective = KSD(**kind)
+    v = torch.randn(6, 2)
+    s = torch.randn(6, 2)
     gaps = (v.unsqueeze(1) - v).norm(dim=-1)
     b = 0.7 if kind["bandwidth"] == 0.7 else np.sort(gaps[*np.triu_indices(6, 1)].numpy())[7]  # of 15
     u = torch.stack([torch.stack([stein_kernel(v[i], s[i], v[j], s[j], b) for j in range(6)]) for i in range(6)])
@@ -78,8 +81,10 @@ def test_loss_is_the_mean_over_the_pairs(kind):
 
 def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
     """Bao et al. 2021 and code: z' ds(v')/dtheta, z = k s(v) + grad_v k held, v the first half and v' the second."""
-    energy, v = BINARY[0].make(), torch.randn(6, V_DIM)
-    theta, b = eb.params_of(energy), 0.7
+    energy = BINARY[0].make()
+    v = torch.randn(6, V_DIM)
+    theta = eb.params_of(energy)
+    b = 0.7
 
     def one_sided(theta, v, other):
         k = (-0.5 * (v - other).square().sum(-1, keepdim=True) / b**2).exp()

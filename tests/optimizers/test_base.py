@@ -35,8 +35,10 @@ def some_params():
 
 @every_optimizer
 def test_twenty_steps_are_those_of_torch(case):
-    optimizer, params = case.make(), some_params()
-    state, twins = optimizer.init(params), {name: p.clone().requires_grad_() for name, p in params.items()}
+    optimizer = case.make()
+    params = some_params()
+    state = optimizer.init(params)
+    twins = {name: p.clone().requires_grad_() for name, p in params.items()}
     twin = case.twin(list(twins.values()))
     for step in range(20):
         grads = {name: p.sin() + math.cos(step) for name, p in params.items()}
@@ -71,14 +73,17 @@ def awkward_params():
 @pytest.mark.parametrize("moments", ["as_parameters", "plain"])
 @pytest.mark.parametrize("names", ["all", "dense"])
 def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
-    optimizer, (params, grads) = case.make(), awkward_params()
+    optimizer = case.make()
+    (params, grads) = awkward_params()
     if names == "dense":
         params = {name: p for name, p in params.items() if name != "part"}
-    pure, state = params, optimizer.init(params)
+    pure = params
+    state = optimizer.init(params)
     if moments == "plain":  # as a checkpoint may have them
         for slot in optimizer.slots:
             state[slot] = {name: x.contiguous() for name, x in state[slot].items()}
-    live, live_state = {name: p.clone() for name, p in params.items()}, copy.deepcopy(state)
+    live = {name: p.clone() for name, p in params.items()}
+    live_state = copy.deepcopy(state)
     if names == "all":
         live["part"] = torch.randn(4, 6)[:, ::2].copy_(params["part"])
     places = {path: x.data_ptr() for path, x in flatten((), {"params": live, **live_state}).items()}
@@ -98,7 +103,8 @@ def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
 @pytest.mark.parametrize("beta2", [0.95, 0.999, 0.9999])
 @pytest.mark.parametrize("n_steps", [0, 1, 10])
 def test_every_form_of_a_step_of_adam_is_right_to_the_last_digits_of_float32(beta2, n_steps):
-    adam, bound = Adam(lr=0.1, betas=(0.9, beta2)), reordered(12, torch.float32)
+    adam = Adam(lr=0.1, betas=(0.9, beta2))
+    bound = reordered(12, torch.float32)
 
     def numbers(dtype):
         torch.manual_seed(0)
@@ -118,7 +124,8 @@ def test_every_form_of_a_step_of_adam_is_right_to_the_last_digits_of_float32(bet
 
 @every_optimizer
 def test_an_update_is_differentiable_in_everything(case):
-    optimizer, like = case.make(), {"x": torch.randn(2, 3)}
+    optimizer = case.make()
+    like = {"x": torch.randn(2, 3)}
     slots = [torch.rand(2, 3, requires_grad=True) for _ in optimizer.slots]
 
     def update(p, g, lr, *slots):
@@ -126,12 +133,14 @@ def test_an_update_is_differentiable_in_everything(case):
         params, state = optimizer.update({"x": p}, {"x": g}, state, lr)
         return params["x"], *(state[slot]["x"] for slot in optimizer.slots)
 
-    p, g = like["x"].clone().requires_grad_(), torch.randn(2, 3, requires_grad=True)
+    p = like["x"].clone().requires_grad_()
+    g = torch.randn(2, 3, requires_grad=True)
     assert torch.autograd.gradcheck(update, (p, g, torch.tensor(0.1, requires_grad=True), *slots))
 
 
 def test_adam_is_differentiable_at_a_zero_gradient():
-    adam, p = Adam(lr=0.1), {"x": torch.zeros(3)}
+    adam = Adam(lr=0.1)
+    p = {"x": torch.zeros(3)}
     g = torch.tensor([0.0, 1.0, 1e-20], requires_grad=True)
     moved = adam.update(p, {"x": g}, adam.init(p), 0.1)[0]["x"]
     torch.testing.assert_close(moved.detach()[:2], torch.tensor([0.0, -0.1]))
@@ -142,7 +151,9 @@ def test_adam_is_differentiable_at_a_zero_gradient():
 
 @pytest.mark.parametrize("case", SCHEDULES, ids=str)
 def test_schedules_are_those_of_torch(case):
-    schedule, total, p = case.make(), 24, torch.zeros(1, requires_grad=True)
+    schedule = case.make()
+    total = 24
+    p = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([p], lr=0.3)
     scheduler = case.twin(optimizer, total)
     rates = []

@@ -16,7 +16,9 @@ with_nodes = pytest.mark.parametrize("case", [case for case in POSTERIORS if cas
 
 @every_posterior
 def test_log_prob_is_that_of_the_distribution(case):
-    q, v, h = case.make(), torch.randn(4, *case.event_shape), torch.randint(0, 2, (2, 5, 4, H_DIM)).double()
+    q = case.make()
+    v = torch.randn(4, *case.event_shape)
+    h = torch.randint(0, 2, (2, 5, 4, H_DIM)).double()
     if q.continuous:
         h = h + torch.randn(h.shape)
     torch.testing.assert_close(q.log_prob(h, v), case.distribution(q, v).log_prob(h))
@@ -28,7 +30,8 @@ def test_log_prob_is_that_of_the_distribution(case):
 
 @every_posterior
 def test_shapes_particles_first_and_noise_by_its_generator(case):
-    q, v = case.make(), torch.randn(4, *case.event_shape)
+    q = case.make()
+    v = torch.randn(4, *case.event_shape)
     for shape in ((), (2, 5)):
         noise = q.noise(shape, v, keyed_generator(0))
         h = q.rsample(v, noise)
@@ -42,9 +45,11 @@ def test_shapes_particles_first_and_noise_by_its_generator(case):
 
 @with_nodes
 def test_samples_have_the_distributions_moments(case):
-    q, v = case.make(), torch.randn(4, *case.event_shape)
+    q = case.make()
+    v = torch.randn(4, *case.event_shape)
     noise, weights = case.nodes(q, v)
-    h, p = q.rsample(v, noise), case.distribution(q, v)
+    h = q.rsample(v, noise)
+    p = case.distribution(q, v)
     torch.testing.assert_close(weights.sum(0), torch.ones(4))
     mean = (weights.unsqueeze(-1) * h).sum(0)
     torch.testing.assert_close(mean, p.mean)
@@ -55,7 +60,8 @@ def test_samples_have_the_distributions_moments(case):
 
 @every_posterior
 def test_law_of_the_noise(case):
-    q, v = case.make(), torch.zeros(20000, *case.event_shape)
+    q = case.make()
+    v = torch.zeros(20000, *case.event_shape)
     noise = q.noise((), v, keyed_generator(0))
     mean, var = (0.0, 1.0) if q.continuous else (0.5, 1 / 12)
     assert (noise.mean(0) - mean).abs().max() < 5 * math.sqrt(var / len(v))
@@ -63,7 +69,8 @@ def test_law_of_the_noise(case):
 
 
 def test_relaxed_sample_is_the_two_class_gumbel_softmax():
-    q, v = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(4, V_DIM)
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(4, V_DIM)
     first, second = -(-torch.rand(2, 6, 4, H_DIM).log()).log()
     u = (first - second).sigmoid()  # the difference of two Gumbel variables is logistic
     logits = torch.stack([q.logits(v) + first, second], -1)
@@ -72,7 +79,8 @@ def test_relaxed_sample_is_the_two_class_gumbel_softmax():
 
 
 def test_relaxed_samples_tend_to_the_probabilities():
-    q, v = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), 1.0), torch.randn(4, V_DIM)
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), 1.0)
+    v = torch.randn(4, V_DIM)
     u = ((torch.arange(20000) + 0.5) / 20000).view(-1, 1, 1).expand(-1, 4, H_DIM)
     bias = {}
     for q.temperature in (1.0, 0.1, 0.01, 0.0):
@@ -86,7 +94,8 @@ def test_relaxed_samples_tend_to_the_probabilities():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_uniforms_stay_finite(dtype):
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)).to(dtype)
-    v, nearly_one = torch.randn(2, V_DIM, dtype=dtype), 1 - torch.finfo(dtype).eps / 2
+    v = torch.randn(2, V_DIM, dtype=dtype)
+    nearly_one = 1 - torch.finfo(dtype).eps / 2
     for u in (0.0, nearly_one):
         h = q.rsample(v, torch.full((2, H_DIM), u, dtype=dtype))
         assert torch.equal(h.round(), torch.full_like(h, round(u)))
@@ -100,6 +109,7 @@ def test_a_bounded_standard_deviation_has_its_formula():
     bounded = eb.NetworkGaussianPosterior(network=network, h_dim=H_DIM, std_range=[0.1, 0.7])
     bounded.load_state_dict(free.state_dict())
     v = torch.randn(5, V_DIM)
-    (mean, raw), (same, log_std) = free.moments(v), bounded.moments(v)
+    (mean, raw) = free.moments(v)
+    (same, log_std) = bounded.moments(v)
     torch.testing.assert_close(same, mean)
     torch.testing.assert_close(log_std.exp(), 0.1 + 0.6 / (1 + torch.exp(-raw)))

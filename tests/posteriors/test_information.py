@@ -13,7 +13,8 @@ def at_the_true_posterior(energy, posterior):
     with torch.no_grad():
         posterior.linear.weight.copy_(energy.W.T)
         posterior.linear.bias.copy_(energy.c)
-    objective, implicit = eb.MDSM(sigma_min=0.3, sigma_max=1.0, sigma0=0.3), Implicit(curvature="fisher")
+    objective = eb.MDSM(sigma_min=0.3, sigma_max=1.0, sigma0=0.3)
+    implicit = Implicit(curvature="fisher")
     parts = {"divergence": eb.KL(), "optimizer": eb.Adam(lr=1e-3), "hypergradient": implicit}
     return eb.BiSM(energy=energy, posterior=posterior, objective=objective, **parts)
 
@@ -24,7 +25,8 @@ def at_the_true_posterior(energy, posterior):
 def test_information_is_the_hessian_of_the_exact_kl(float64, model, posterior):
     torch.manual_seed(0)
     method = at_the_true_posterior(model(v_dim=3, h_dim=4), posterior(v_dim=3, h_dim=4))
-    v, generator = torch.randn(7, 3), torch.Generator().manual_seed(1)
+    v = torch.randn(7, 3)
+    generator = torch.Generator().manual_seed(1)
     noise = method.fit.noise(v, 1, generator)
     data = {name: value[0] for name, value in noise["data"].items()}
     points = method.objective.perturb(v, data)
@@ -65,7 +67,8 @@ def test_the_information_is_as_precise_as_the_points():
     """The mean over three equal rows is one row: not where 1/3 is rounded to the default precision."""
     method = at_the_true_posterior(eb.GRBM(v_dim=3, h_dim=4), eb.BernoulliPosterior(v_dim=3, h_dim=4)).double()
     method.fit.objective = eb.SM()
-    v, phi = torch.randn(1, 3, dtype=torch.float64), eb.params_of(method.posterior)
+    v = torch.randn(1, 3, dtype=torch.float64)
+    phi = eb.params_of(method.posterior)
     w = {name: torch.randn_like(value) for name, value in phi.items()}
     noise = method.fit.noise(v, 1, torch.Generator())
     one, three = (method.fit.information_product(phi, w, x, noise) for x in (v, v.expand(3, 3)))

@@ -27,8 +27,10 @@ def test_the_interval_of_a_mean_is_of_all_seeds_that_have_the_metric(simple):
 
 
 def test_two_settings_are_paired_by_seed_or_compared_by_welch():
-    a, b = pd.Series([1.0, 20.0, 303.0]), pd.Series([0.0, 18.0, 300.0])
-    half, t = QUANTILE / math.sqrt(3), 2 * math.sqrt(3)  # of the differences 1, 2, 3
+    a = pd.Series([1.0, 20.0, 303.0])
+    b = pd.Series([0.0, 18.0, 300.0])
+    half = QUANTILE / math.sqrt(3)  # of the differences 1, 2, 3
+    t = 2 * math.sqrt(3)
     assert difference(a, b)[:4] == pytest.approx((2, 2 - half, 2 + half, 1 - t / math.sqrt(2 + t**2)))
     assert difference(a, pd.concat([b, pd.Series([7.0], [9])]))[-1] == "paired, n = 3"  # of four seeds
     value, low, _, p, test = difference(a, b.set_axis([3, 4, 5]))

@@ -292,7 +292,8 @@ HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7777 }}
 
 def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
     for value in (HOSTILE, "other"):
-        metrics, curves = {f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}, {"val/../../escaped": {1: 1.0, 2: 2.0}}
+        metrics = {f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}
+        curves = {"val/../../escaped": {1: 1.0, 2: 2.0}}
         simple(f"a{len(value)}", metrics=metrics, curves=curves, method__name=value)
     (simple.root / "a5" / "figures").mkdir()
     for name, width in (("density_000600", 8), ("density", 1500)):

@@ -17,7 +17,9 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import check_moments, generator
 
-N, STEP, DOUBLE = 2000, 0.5, torch.float64  # chains and step of a sampler, unless it is told otherwise
+N = 2000  # chains of a sampler, unless it is told otherwise
+STEP = 0.5  # their step
+DOUBLE = torch.float64
 
 
 def stationary(precision):
@@ -35,14 +37,18 @@ def test_visible_units_given_latents_have_the_moments_of_the_conditional():
 
 
 def test_the_last_step_takes_the_data_noise_away_from_visible_units():
-    model, h = gaussian(), torch.ones(5, 2, dtype=DOUBLE)
+    model = gaussian()
+    h = torch.ones(5, 2, dtype=DOUBLE)
     noisy, clean = (draw_visible(sampler(9, denoise_std=s), model, h, seed=0) for s in (0.0, 0.2))
-    mean, std = model.visible_mean(h), model.visible_std()
+    mean = model.visible_mean(h)
+    std = model.visible_std()
     torch.testing.assert_close(clean - mean, (1 - 0.04 / std**2) * (noisy - mean))
 
 
 def test_conditional_samples_begin_where_they_are_told():
-    model, h, start = gaussian(), torch.ones(5, 2), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
+    model = gaussian()
+    h = torch.ones(5, 2)
+    start = torch.randn(5, 4, dtype=DOUBLE, generator=generator())
     still = sampler(3, batch_size=2, step_size=1e-12)
     torch.testing.assert_close(draw_visible(still, model, h, seed=3, start=start), start, rtol=0, atol=1e-10)
     own = 0.5 + SampleNoise(3, range(5))((4,), dtype=DOUBLE)
@@ -50,8 +56,11 @@ def test_conditional_samples_begin_where_they_are_told():
 
 
 def test_no_chain_depends_on_the_batch_it_is_in():
-    model, whole, part = gaussian(), few(64), few(3)
-    h, v = torch.randn(7, 2, generator=generator()), torch.randn(7, 4, generator=generator(1))
+    model = gaussian()
+    whole = few(64)
+    part = few(3)
+    h = torch.randn(7, 2, generator=generator())
+    v = torch.randn(7, 4, generator=generator(1))
     keep = torch.randint(2, (7, 4), generator=generator(2))
     for draw in (lambda s: draw_visible(s, model, h, seed=5), lambda s: inpaint(s, model, v, keep, seed=5)):
         torch.testing.assert_close(draw(part), draw(whole), rtol=0, atol=1e-10)
@@ -60,7 +69,8 @@ def test_no_chain_depends_on_the_batch_it_is_in():
 
 def test_interpolation_is_linear_and_row_by_row():
     a, b, c = torch.randn(3, 2, 3, dtype=DOUBLE, generator=generator()).unbind()
-    line, square = interpolate(torch.stack([a, b]), 10), interpolate(torch.stack([a, b, c]), 10)
+    line = interpolate(torch.stack([a, b]), 10)
+    square = interpolate(torch.stack([a, b, c]), 10)
     for i in range(10):
         torch.testing.assert_close(line[i], a + i / 9 * (b - a))
         for j in range(10):
@@ -69,7 +79,8 @@ def test_interpolation_is_linear_and_row_by_row():
 
 def test_with_shared_noise_only_latents_make_a_difference():
     """The dynamics of a Gaussian are linear: chains with one noise lie where their latents do."""
-    model, corners = gaussian(), torch.randn(3, 2, dtype=DOUBLE, generator=generator())
+    model = gaussian()
+    corners = torch.randn(3, 2, dtype=DOUBLE, generator=generator())
     square, line = draw_between(few(7), model, [corners, corners[:2]], 4, seed=1)
     ends = draw_visible(few(), model, corners, seed=1, samples=[0, 0, 0])
     torch.testing.assert_close(square, interpolate(ends, 4))
@@ -78,7 +89,8 @@ def test_with_shared_noise_only_latents_make_a_difference():
 
 
 def test_without_shared_noise_chains_begin_between_the_images():
-    model, corners = gaussian(), torch.randn(3, 2, dtype=DOUBLE, generator=generator())
+    model = gaussian()
+    corners = torch.randn(3, 2, dtype=DOUBLE, generator=generator())
     images = torch.randn(3, 4, dtype=DOUBLE, generator=generator(1))
     (square,) = draw_between(sampler(3, step_size=1e-12), model, [corners], 4, seed=0, images=[images])
     torch.testing.assert_close(square, interpolate(images, 4), rtol=0, atol=1e-10)
@@ -92,19 +104,25 @@ KEEP = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE)
 
 @pytest.mark.parametrize("kind", ["free energy", "joint energy", "fixed latents"])
 def test_completions_have_the_moments_of_the_conditional(kind):
-    model, v, h = gaussian(), torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE), None
+    model = gaussian()
+    v = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE)
+    h = None
     with torch.no_grad():
-        truth, W, own = model.marginal(), model.W[:2], torch.diag(model.visible_std()[:2] ** -2)
+        truth = model.marginal()
+        W = model.W[:2]
+        own = torch.diag(model.visible_std()[:2] ** -2)
         precision = truth.precision_matrix[:2, :2]
         pull = truth.precision_matrix[:2, 2:] @ (v - truth.mean)[2:]
         assert pull.abs().min() > 0.05  # what is kept matters
-        mean, covariance = truth.mean[:2] - torch.linalg.solve(precision, pull), stationary(precision)
+        mean = truth.mean[:2] - torch.linalg.solve(precision, pull)
+        covariance = stationary(precision)
         if kind == "joint energy":
             together = torch.cat([torch.cat([own, -W], 1), torch.cat([-W.T, torch.eye(2, dtype=DOUBLE)], 1)])
             covariance = stationary(together)[:2, :2]
         if kind == "fixed latents":
             h = torch.tensor([0.8, -1.2], dtype=DOUBLE).expand(N, 2)
-            mean, covariance = model.b[:2] + torch.linalg.solve(own, W @ h[0]), stationary(own)
+            mean = model.b[:2] + torch.linalg.solve(own, W @ h[0])
+            covariance = stationary(own)
     energy = Hidden(model) if kind == "joint energy" else model
     full = inpaint(sampler(200), energy, v.expand(N, 4), KEEP.expand(N, 4), seed=0, h=h)
     check_moments(full[:, :2], mean, covariance)
@@ -117,7 +135,9 @@ def exact_moves(n_steps, **options):
 
 
 def test_gibbs_and_langevin_sampling_reaches_the_conditionals():
-    model, h, n = gaussian(), torch.tensor([0.8, -1.2], dtype=DOUBLE), 500
+    model = gaussian()
+    h = torch.tensor([0.8, -1.2], dtype=DOUBLE)
+    n = 500
     v = draw_visible(exact_moves(30), model, h.expand(n, 2), seed=0)
     check_moments(v, model.visible_mean(h).detach(), torch.diag(model.visible_std().detach() ** 2))
     given = torch.tensor([7.0, 7.0, 1.5, -1.0], dtype=DOUBLE)
@@ -133,7 +153,9 @@ def test_gibbs_and_langevin_sampling_reaches_the_conditionals():
 
 @pytest.mark.parametrize("denoise_latents", [False, True])
 def test_the_last_step_of_joint_chains_moves_latents_on_request(denoise_latents, monkeypatch):
-    chains, seen, trajectory = few(kind="joint"), [], eb.AnnealedLangevin.trajectory
+    chains = few(kind="joint")
+    seen = []
+    trajectory = eb.AnnealedLangevin.trajectory
     chains.denoise_latents = denoise_latents
     monkeypatch.setattr(eb.AnnealedLangevin, "trajectory", lambda *args: seen.extend(trajectory(*args)) or seen)
     chains.draw(Hidden(gaussian()), range(3), seed=0)
@@ -153,7 +175,8 @@ def test_kept_pixels_stay_bit_by_bit_and_missing_ones_are_not_looked_at(model):
 
 
 def test_missing_pixels_begin_at_noise_and_are_denoised_in_the_end():
-    model, v = gaussian(), torch.randn(5, 4, dtype=DOUBLE, generator=generator())
+    model = gaussian()
+    v = torch.randn(5, 4, dtype=DOUBLE, generator=generator())
     keep = KEEP.expand(5, 4)
     still = inpaint(sampler(3, step_size=1e-12), model, v, keep, seed=2)
     noise = SampleNoise(2, range(5))((4,), dtype=DOUBLE)
@@ -167,7 +190,9 @@ class Watched(eb.VisibleEnergy):
 
     def __init__(self):
         super().__init__()
-        self.a, self.b, self.seen = nn.Linear(4, 4), nn.Linear(4, 4).eval().requires_grad_(False), set()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4).eval().requires_grad_(False)
+        self.seen = set()
 
     def free_energy(self, v):
         parts = (self, self.a, self.b)
@@ -215,8 +240,10 @@ def short_samplers():
     "case", [case for case in (*ENERGIES, *VISIBLE_ENERGIES) if len(case.event_shape) == 1], ids=str
 )
 def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
-    energy, done = case.make(), Counter()
-    v, h = torch.rand(2, *energy.event_shape), torch.ones(2, energy.h_dim)
+    energy = case.make()
+    done = Counter()
+    v = torch.rand(2, *energy.event_shape)
+    h = torch.ones(2, energy.h_dim)
     keep = torch.arange(v.numel()).view_as(v) % 2
     for draw in short_samplers():
         calls = {

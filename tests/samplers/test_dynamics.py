@@ -28,8 +28,11 @@ def draw(energy, dynamics, n=2000):
 
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
 def test_moments_of_a_grbm_are_those_of_enumeration(float64, row):
-    energy, h, v = random_grbm(2, 3, scale=1.5).requires_grad_(False), cases.binary(3), torch.zeros(1, 2)
-    mean, std = energy.visible_mean(h), energy.visible_std()
+    energy = random_grbm(2, 3, scale=1.5).requires_grad_(False)
+    h = cases.binary(3)
+    v = torch.zeros(1, 2)
+    mean = energy.visible_mean(h)
+    std = energy.visible_std()
     conditional = torch.distributions.Normal(mean, std).log_prob(v).sum(-1)
     p = (-energy.energy(v, h.unsqueeze(1)).squeeze(1) - conditional).softmax(0).unsqueeze(1)  # p(h) = p(v, h) / p(v|h)
     samples = draw(energy, row.make())
@@ -77,7 +80,8 @@ class UnequalModes(eb.VisibleEnergy):
 
     def __init__(self, std):
         super().__init__()
-        self.centres, self.std = torch.tensor(eb.TwentyFiveGaussians.centres, dtype=F64), std
+        self.centres = torch.tensor(eb.TwentyFiveGaussians.centres, dtype=F64)
+        self.std = std
         self.weights = torch.arange(1.0, 26.0, dtype=F64) / 325
         self.place = torch.nn.Parameter(torch.zeros((), dtype=F64))
 
@@ -100,10 +104,8 @@ def test_weights_of_modes_are_found(float64, row):
 
 
 def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
-    energy, dynamics = (
-        UnequalModes(0.25),
-        eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=500, n_falling=0, n_cold=0, denoise_std=0.0),
-    )
+    energy = UnequalModes(0.25)
+    dynamics = eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=500, n_falling=0, n_cold=0, denoise_std=0.0)
     v = eb.ChainSamples(dynamics=dynamics, batch_size=500).draw(energy, range(500), seed=1)
     shares = energy.shares(v).mean(0)
     assert float(((shares - energy.weights).square() / energy.weights).sum() * 500) > 1000
@@ -149,7 +151,10 @@ ADJUSTED = cases.DynamicsCase(
     ],
 )
 def test_what_is_accepted_and_drawn_does_not_depend_on_the_rounding_of_energies(float64, row, kind):
-    energy, q, v, found = rounded_grbm(), eb.BernoulliPosterior(v_dim=2, h_dim=3), normal(10, 2), {}
+    energy = rounded_grbm()
+    q = eb.BernoulliPosterior(v_dim=2, h_dim=3)
+    v = normal(10, 2)
+    found = {}
     for bfloat16 in (False, True):
         sampler = eb.ChainSamples(dynamics=row.make(), kind=kind, batch_size=50, bfloat16=bfloat16)
         samples = sampler.draw(energy, range(50), seed=1, posterior=q, examples=v)
@@ -158,12 +163,15 @@ def test_what_is_accepted_and_drawn_does_not_depend_on_the_rounding_of_energies(
 
 
 def test_annealed_weights_and_training_chains_do_not_depend_on_the_rounding_of_energies(float64):
-    energy, x, found = rounded_grbm(), normal(50, 2), {}
+    energy = rounded_grbm()
+    x = normal(50, 2)
+    found = {}
     method = eb.AnnealedLikelihood(
         **{"energy": energy, "objective": eb.DSM(noise_std=0.1), "optimizer": eb.SGD(lr=0.1), "n_chains": 50},
         **{"n_moves": 4, "n_leapfrog": 2, "step_size": 0.7, "temperature": 3.0, "n_falling": 4, "n_held": 4},
     )
-    noise, age = method._move_noise(x, 4, generator(3)), torch.zeros(50)
+    noise = method._move_noise(x, 4, generator(3))
+    age = torch.zeros(50)
     for bfloat16 in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             moved = [part.tolist() for part in method.moved(energy.free_energy, x, age, noise)]
@@ -185,7 +193,8 @@ def test_a_sample_depends_on_its_index_and_not_on_its_batch(float64, row):
 )
 def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
     energy = random_grbm(3, 4).requires_grad_(False)
-    v, keep = normal(400, 3), torch.tensor([1.0, 0.0, 1.0]).expand(400, 3)
+    v = normal(400, 3)
+    keep = torch.tensor([1.0, 0.0, 1.0]).expand(400, 3)
     full = inpaint(eb.ChainSamples(dynamics=dynamics, batch_size=400), energy, v, keep, seed=0)
     assert torch.equal(full[:, ::2], v[:, ::2])
     grid = torch.linspace(-12, 12, 961)
@@ -230,7 +239,10 @@ def test_equal_energies_give_no_r_hat_and_no_effective_size(energy, caplog):
 
 
 def test_effective_sizes_are_those_of_an_autoregressive_process():
-    trace, x, rho, g = ChainTrace(), normal(40), 0.5, generator(5)
+    trace = ChainTrace()
+    x = normal(40)
+    rho = 0.5
+    g = generator(5)
     for _ in range(1000):
         x = rho * x + (1 - rho**2) ** 0.5 * torch.randn(40, generator=g, dtype=F64)
         trace.add(x)

@@ -11,7 +11,8 @@ N_CHAINS = 40_000
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_gibbs_hits_the_exact_moments_of_a_grbm(parametrisation):
-    model, g = random_grbm(3, 4, parametrisation, seed=4), generator()
+    model = random_grbm(3, 4, parametrisation, seed=4)
+    g = generator()
     h = eb.Gibbs(n_steps=60).latents(model, N_CHAINS, g)
     v = model.sample_visible(h, g)
     mean, covariance = exact_moments(model)

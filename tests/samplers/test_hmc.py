@@ -19,7 +19,9 @@ def slope(x):
 
 
 def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
-    x, noise, size = 0.7 * normal(50, 3), MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64)), 0.4
+    x = 0.7 * normal(50, 3)
+    noise = MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64))
+    size = 0.4
 
     def log_proposal(end, start):  # N(start - eps^2 / 2 grad, eps^2 I)
         return -(end - start + 0.5 * size**2 * slope(start)).square().sum(-1) / (2 * size**2)
@@ -34,10 +36,15 @@ def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
 
 def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
     """Volume is preserved and the path reversible, which the acceptance rests on."""
-    x, p, steps, size = normal(20, 2), normal(20, 2, seed=1), 5, 0.05
-    hmc, taken = HMC(n_leapfrog=steps), torch.zeros(20, dtype=F64)
+    x = normal(20, 2)
+    p = normal(20, 2, seed=1)
+    steps = 5
+    size = 0.05
+    hmc = HMC(n_leapfrog=steps)
+    taken = torch.zeros(20, dtype=F64)
 
-    end, momentum = x, p
+    end = x
+    momentum = p
     for _ in range(steps):
         momentum = momentum - 0.5 * size * slope(end)
         end = end + size * momentum
@@ -47,9 +54,12 @@ def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
 
 
 def test_moves_find_the_moments_of_a_distribution_that_is_not_normal():
-    hmc, g, axis = HMC(n_leapfrog=4), generator(2), torch.linspace(-4, 4, 8001, dtype=F64)
+    hmc = HMC(n_leapfrog=4)
+    g = generator(2)
+    axis = torch.linspace(-4, 4, 8001, dtype=F64)
     weight = (-quartic(axis[:, None])).softmax(0)
-    mean, second = (weight * axis).sum(), (weight * axis**2).sum()
+    mean = (weight * axis).sum()
+    second = (weight * axis**2).sum()
     x = torch.randn(4000, 1, generator=g, dtype=F64)
     for _ in range(200):
         x = hmc.move(quartic, x, hmc.noise(x, g), 0.35).x
@@ -59,14 +69,16 @@ def test_moves_find_the_moments_of_a_distribution_that_is_not_normal():
 
 
 def test_a_proposal_that_is_not_finite_is_refused():
-    x, noise = torch.ones(3, 1, dtype=F64), MoveNoise(torch.full((3, 1), 1e200, dtype=F64), torch.zeros(3, dtype=F64))
+    x = torch.ones(3, 1, dtype=F64)
+    noise = MoveNoise(torch.full((3, 1), 1e200, dtype=F64), torch.zeros(3, dtype=F64))
     move = HMC().move(quartic, x, noise, 1.0)
     assert torch.equal(move.x, x)
     assert torch.equal(move.acceptance, torch.zeros(3, dtype=F64))
 
 
 def test_a_move_gives_the_energy_and_the_slope_where_it_ends():
-    x, hmc = normal(50, 3), HMC(n_leapfrog=2)
+    x = normal(50, 3)
+    hmc = HMC(n_leapfrog=2)
     first = hmc.move(quartic, x, hmc.noise(x, generator(4)), 0.6)
     assert 0 < int((first.x == x).all(1).sum()) < 50  # some are refused
     torch.testing.assert_close(first.energy, quartic(first.x))
@@ -82,10 +94,12 @@ def test_autocast_rounds_the_slope_and_not_the_energies_by_which_moves_are_accep
     def energy(x):
         return (x @ matrix).square().sum(1)
 
-    x, hmc = normal(50, 64, seed=1).float(), HMC(n_leapfrog=2)
+    x = normal(50, 64, seed=1).float()
+    hmc = HMC(n_leapfrog=2)
     noise = hmc.noise(x, generator(3))
     with torch.autocast("cpu", torch.bfloat16):
-        rounded, move = energy(x), hmc.move(energy, x, noise, 0.02)
+        rounded = energy(x)
+        move = hmc.move(energy, x, noise, 0.02)
     assert not torch.equal(rounded, energy(x))
     torch.testing.assert_close(move.energy, energy(move.x))
     exact = hmc.move(energy, x, noise, 0.02)

@@ -30,7 +30,9 @@ def posterior_noise(energy_case, energy, v):
 )
 def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case):
     # a relaxed or reparametrised h, whatever it is; and away from where it was drawn
-    energy, v, x = energy_case.make(), torch.randn(6, V_DIM), torch.randn(6, V_DIM)
+    energy = energy_case.make()
+    v = torch.randn(6, V_DIM)
+    x = torch.randn(6, V_DIM)
     score = case.make(energy_case, energy, v, posterior_noise(energy_case, energy, v))
     for points in (v, x):
         expected = enumerated_score(energy_case, energy, points).detach()
@@ -39,11 +41,14 @@ def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case)
 
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 def test_bilevel_score_by_hand(backend):
-    energy, v = ENERGIES[0].make(), torch.randn(6, V_DIM)
-    q, x = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=3)), torch.randn(6, V_DIM)
+    energy = ENERGIES[0].make()
+    v = torch.randn(6, V_DIM)
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=3))
+    x = torch.randn(6, V_DIM)
     u = q.noise((), v, keyed_generator(0))
     h = ((q.logits(v) + torch.logit(u)) / 0.1).sigmoid().detach()
-    A, var = q.linear.weight.detach(), (2 * energy.log_std).exp().detach()
+    A = q.linear.weight.detach()
+    var = (2 * energy.log_std).exp().detach()
 
     def by_hand(x):
         p = (x @ A.T + q.linear.bias).sigmoid()
@@ -52,7 +57,8 @@ def test_bilevel_score_by_hand(backend):
     with backend():
         score = eb.BilevelScore(energy, q, v, u)
         sliced = eb.SSM().loss(score, v, {"u": x})  # at the very tensor at which h was drawn
-        s, elsewhere = score(v), score(x)
+        s = score(v)
+        elsewhere = score(x)
     torch.testing.assert_close(s, by_hand(v)[0])
     torch.testing.assert_close(elsewhere, by_hand(x)[0])  # h stays that of v
     # the second derivative, too, is at fixed h: only q's density moves
@@ -63,8 +69,11 @@ def test_bilevel_score_by_hand(backend):
 
 
 def test_posterior_is_reached_through_h_and_through_its_density():
-    energy, q, v = ENERGIES[-1].make(), POSTERIORS[2].make(), torch.randn(6, V_DIM)
-    eps, z = q.noise((), v, keyed_generator(0)), torch.randn(6, V_DIM)
+    energy = ENERGIES[-1].make()
+    q = POSTERIORS[2].make()
+    v = torch.randn(6, V_DIM)
+    eps = q.noise((), v, keyed_generator(0))
+    z = torch.randn(6, V_DIM)
     phi = params_of(q)
 
     def through(h_phi, density_phi):
@@ -82,7 +91,9 @@ def test_posterior_is_reached_through_h_and_through_its_density():
 @pytest.mark.parametrize("energy_case", [SUMMED[0], SUMMED[4], SUMMED[-1]], ids=str)
 @pytest.mark.parametrize("case", OBJECTIVES, ids=str)
 def test_theta_gradient_of_the_exact_score(case, energy_case):
-    energy, v, objective = energy_case.make(), torch.randn(6, V_DIM), case.make()
+    energy = energy_case.make()
+    v = torch.randn(6, V_DIM)
+    objective = case.make()
     noise = objective.noise(v, (), keyed_generator(0))
     points = objective.perturb(v, noise)
     theta = params_of(energy)

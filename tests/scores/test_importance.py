@@ -14,14 +14,16 @@ BINARY = [case for case in ENERGIES if case.binary]
 
 @pytest.mark.parametrize("case", BINARY, ids=str)
 def test_importance_score_over_all_latents_is_the_score(case):
-    energy, v = case.make(), torch.randn(5, V_DIM)
+    energy = case.make()
+    v = torch.randn(5, V_DIM)
     score = eb.ImportanceScore(energy, binary(H_DIM).unsqueeze(1).expand(-1, 5, -1))
     torch.testing.assert_close(score.free_energy(v), energy.free_energy(v), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(score(v), energy.score(v), rtol=1e-10, atol=1e-10)
 
 
 def test_importance_draws_fresh_fair_bits_for_each_v():
-    energy, v = eb.GRBM(v_dim=V_DIM, h_dim=H_DIM), torch.randn(300, V_DIM)
+    energy = eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)
+    v = torch.randn(300, V_DIM)
     h = eb.Importance(n_particles=7).noise(energy, None, v, keyed_generator(0))
     assert h.shape == (7, 300, H_DIM)
     assert set(h.unique().tolist()) == {0.0, 1.0}
@@ -30,9 +32,12 @@ def test_importance_draws_fresh_fair_bits_for_each_v():
 
 
 def test_importance_score_trains_theta_through_all_of_it():
-    energy, v = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM)), torch.randn(6, V_DIM)
-    score, objective = eb.Importance(n_particles=5), eb.DSM(noise_std=0.3)
-    bits, noise = score.noise(energy, None, v, keyed_generator(0)), {"eps": torch.randn(6, V_DIM)}
+    energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = torch.randn(6, V_DIM)
+    score = eb.Importance(n_particles=5)
+    objective = eb.DSM(noise_std=0.3)
+    bits = score.noise(energy, None, v, keyed_generator(0))
+    noise = {"eps": torch.randn(6, V_DIM)}
 
     def loss(theta):
         return objective.loss(score.function(eb.bind(energy, theta), None, v, bits), v, noise).mean()

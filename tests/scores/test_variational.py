@@ -9,7 +9,7 @@ import eblvm_lit as eb
 from cases import ENERGIES, H_DIM, INFERRED, V_DIM, binary, randomise
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.evaluation.latent_distributions import latent_distribution
-from eblvm_lit.evaluation.score_bias import _mean_variance, bias_bounds, bias_norms
+from eblvm_lit.evaluation.studies.score_bias import _mean_variance, bias_bounds, bias_norms
 from eblvm_lit.scores.particles import ExactParticles, Particles, RefinedParticles
 from eblvm_lit.scores.variational import (
     Biased,
@@ -64,9 +64,11 @@ def expected_estimates(energy, logits, v, z, covariance):
     The code sees equally likely particles: every pair of states is a set of two, weighted afterwards, so that an
     example is copied once for each pair.
     """
-    w, h = probabilities(logits.detach()), binary(H_DIM)
+    w = probabilities(logits.detach())
+    h = binary(H_DIM)
     pairs = list(itertools.product(range(len(h)), repeat=2))
-    theta, total = eb.params_of(energy), None
+    theta = eb.params_of(energy)
+    total = None
     score = sum(w[i].unsqueeze(-1) * VaES()(energy, None, v, h[i].expand(1, len(v), -1)) for i in range(len(h)))
     for i, j in pairs:
         sets = torch.stack([h[i], h[j]]).unsqueeze(1).expand(-1, len(v), -1)
@@ -92,7 +94,9 @@ def exact_gradient(energy, v, z):
 
 @every_grbm
 def test_estimates_with_the_exact_posterior_are_score_and_gradient(case):
-    energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
+    energy = case.make()
+    v = torch.randn(4, V_DIM)
+    z = torch.randn(4, V_DIM)
     score, gradient = expected_estimates(energy, energy.latent_logits(v), v, z, Unbiased())
     torch.testing.assert_close(score, energy.score(v), rtol=1e-10, atol=1e-10)
     exact = exact_gradient(energy, v, z)
@@ -106,9 +110,12 @@ def test_estimates_with_the_exact_posterior_are_score_and_gradient(case):
 
 @every_grbm
 def test_estimates_with_a_wrong_posterior_have_the_bias_of_the_closed_form(case):
-    energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
+    energy = case.make()
+    v = torch.randn(4, V_DIM)
+    z = torch.randn(4, V_DIM)
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
-    mean, U = q.mean(v).detach(), energy.coupling().detach()
+    mean = q.mean(v).detach()
+    U = energy.coupling().detach()
     score, gradient = expected_estimates(energy, q.logits(v), v, z, Unbiased())
     expected = (energy.b - v) * (-2 * energy.log_std).exp() + mean @ U.T  # SPEC 6: -(v - b) / sigma^2 + W q
     torch.testing.assert_close(score, expected.detach(), rtol=1e-10, atol=1e-10)
@@ -121,7 +128,9 @@ def test_estimates_with_a_wrong_posterior_have_the_bias_of_the_closed_form(case)
 def test_gaussian_estimates_are_exact_up_to_degree_two():
     # energy and its derivatives are linear in h: pairs of symmetric nodes have the moments of p(h|v)
     case = GAUSSIAN
-    energy, v, z = case.make(), torch.randn(4, V_DIM), torch.randn(4, V_DIM)
+    energy = case.make()
+    v = torch.randn(4, V_DIM)
+    z = torch.randn(4, V_DIM)
     nodes = torch.eye(H_DIM) * H_DIM**0.5
     h = energy.latent_mean(v).detach() + torch.cat([nodes, -nodes]).unsqueeze(1)
     torch.testing.assert_close(VaES()(energy, None, v, h), energy.score(v).detach())
@@ -136,7 +145,9 @@ def test_gaussian_estimates_are_exact_up_to_degree_two():
 @every_grbm
 def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, objective):
     """The whole upper level, objective included, over enumerated latents equals autograd of the exact marginal."""
-    energy, v, objective = case.make(), torch.randn(6, V_DIM), objective()
+    energy = case.make()
+    v = torch.randn(6, V_DIM)
+    objective = objective()
 
     class Weighted(VaES):
         def __call__(self, energy, posterior, v, h):
@@ -173,7 +184,8 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
 
 
 def test_sets_are_what_they_are_called():
-    energy, q = GRBMS[0].make(), randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+    energy = GRBMS[0].make()
+    q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v = torch.randn(5, V_DIM)
     for sets, distinct in (("separate", 3), ("coupled", 2), ("shared", 1)):
         score = VariationalScore(n_particles=4, sets=sets)
@@ -187,15 +199,18 @@ def test_sets_are_what_they_are_called():
 
 @pytest.mark.parametrize("case", INFERRED, ids=str)
 def test_control_variate_has_no_variance_at_the_exact_posterior_and_no_bias_anywhere(case):
-    energy, v = case.make(), torch.randn(5, V_DIM)
-    q, h = case.exact_posterior(energy), torch.randn(1, 5, H_DIM)
+    energy = case.make()
+    v = torch.randn(5, V_DIM)
+    q = case.exact_posterior(energy)
+    h = torch.randn(1, 5, H_DIM)
     for particles in (h, 3 * h, torch.cat([h, 1 - h])):
         found = ControlledVaES()(energy, q, v, particles)
         torch.testing.assert_close(found, energy.score(v).detach(), rtol=1e-10, atol=1e-10)
     assert (VaES()(energy, q, v, h) - energy.score(v)).abs().max() > 1e-2
     if case in GRBMS:  # with any q its mean is that of VaES
         q = randomise(q)
-        w, states = probabilities(q.logits(v).detach()), binary(H_DIM)
+        w = probabilities(q.logits(v).detach())
+        states = binary(H_DIM)
         means = [
             sum(w[i].unsqueeze(-1) * estimate(energy, q, v, states[i].expand(1, 5, -1)) for i in range(len(states)))
             for estimate in (VaES(), ControlledVaES())
@@ -215,7 +230,8 @@ def make(score=None, objective=None):
 
 
 def test_exact_particles_are_distributed_as_the_latents():
-    energy, v = GRBMS[0].make(), torch.randn(5, V_DIM)
+    energy = GRBMS[0].make()
+    v = torch.randn(5, V_DIM)
     particles = ExactParticles()
     h = particles.draw(energy, None, v, particles.noise(energy, None, (20_000,), v, keyed_generator(0)))
     assert set(h.unique().tolist()) == {0.0, 1.0}
@@ -227,19 +243,23 @@ def test_exact_particles_are_distributed_as_the_latents():
 
 
 def test_refined_particles_go_to_the_posterior():
-    energy, v = GAUSSIAN.make(), torch.randn(3, V_DIM)
-    q, mean = randomise(eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 2.0), energy.latent_mean(v)
+    energy = GAUSSIAN.make()
+    v = torch.randn(3, V_DIM)
+    q = randomise(eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=H_DIM), 2.0)
+    mean = energy.latent_mean(v)
     for n in (1, 4):
         particles = RefinedParticles(n_refine_steps=n, step_size=0.2, noise_std=0.3)
         noise = particles.noise(energy, q, (2,), v, keyed_generator(0))
-        start, h = q.rsample(v, noise["start"]), particles.draw(energy, q, v, noise)
+        start = q.rsample(v, noise["start"])
+        h = particles.draw(energy, q, v, noise)
         kicks = sum(0.9 ** (n - 1 - i) * 0.3 * eps for i, eps in enumerate(noise["steps"]))
         torch.testing.assert_close(h, mean + 0.9**n * (start - mean) + kicks)
         assert not h.requires_grad
 
 
 def test_the_logged_loss_is_the_objective_at_vaes_and_not_the_surrogate():
-    method, v = make(), torch.randn(6, V_DIM)
+    method = make()
+    v = torch.randn(6, V_DIM)
     noise = method.draw_noise(v, keyed_generator(0))
     (step,) = iterating.found(method, iterating.start(method), v, noise)["upper"]
     upper = noise["upper"]
@@ -266,14 +286,16 @@ def test_bad_input(build, words):
 
 def test_biases_of_the_study_are_those_of_the_estimates():
     case = GRBMS[0]
-    energy, v = case.make(), torch.randn(1, V_DIM)
+    energy = case.make()
+    v = torch.randn(1, V_DIM)
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
 
     def estimates(logits):
         rows = [expected_estimates(energy, logits, v, z.unsqueeze(0), Unbiased()) for z in torch.eye(V_DIM)]
         return rows[0][0], torch.cat([torch.stack([row[1][name].flatten() for row in rows], 1) for name in ("W", "c")])
 
-    wrong, right = estimates(q.logits(v)), estimates(energy.latent_logits(v))
+    wrong = estimates(q.logits(v))
+    right = estimates(energy.latent_logits(v))
     vaes, vages = (torch.linalg.vector_norm(a - b) for a, b in zip(wrong, right, strict=True))
     moments = [_mean_variance(latent_distribution(model, v)) for model in (energy, q)]
     found = bias_norms(energy.coupling(), v.squeeze(0), *moments)

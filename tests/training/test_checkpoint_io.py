@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch.multiprocessing as mp
 
-from eblvm_lit.cli import run
+from eblvm_lit.runs import run
 from helpers.launching import RUN, Forked
 from helpers.shell import checkpoint, curves, of_checkpoint, same_state, tiny
 
@@ -37,7 +37,8 @@ def straight(tmp_path_factory):
 
 def kill_in(moment, folder):
     """A run that is killed before its second checkpoint is renamed, after it, or before its figure is."""
-    replace, n_saved = os.replace, 0
+    replace = os.replace
+    n_saved = 0
 
     def rename(source, target):
         nonlocal n_saved

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from eblvm_lit.cli.build import build
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data import digits
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.batches import OrderedBatches
+from eblvm_lit.runs.build import build
 from helpers.every_metric import METRICS
 from helpers.image_files import write_mnist
 from helpers.launching import RUN
@@ -37,7 +37,9 @@ def metrics(built):
     for name, parts in built.items():
         parts.data.setup()
         parts.method.double().eval()
-        whole, labels, evaluation = parts.data.splits, parts.data.labels, parts.callbacks["evaluation"]
+        whole = parts.data.splits
+        labels = parts.data.labels
+        evaluation = parts.callbacks["evaluation"]
         for n, rows in ((2, 1000), (7, 2)):  # images in one batch, and in a part of one for the last process
             parts.data.splits, parts.data.labels = (
                 x and Splits(x.train[:200], x.val[:n], x.test[:n]) for x in (whole, labels)
@@ -53,7 +55,8 @@ def validation_losses(method, like):
     """By the number of examples and that of a batch; and the means that they should be."""
     method.trainer = trainer = SimpleNamespace(callback_metrics={})
     method.validation_loss = lambda v, generator: v.flatten(1).sum(1)
-    found, means = {}, {}
+    found = {}
+    means = {}
     for n, rows in product((1, 2, 7), (1, 2, 4)):
         examples = torch.rand(n, *like.shape[1:], dtype=like.dtype, generator=keyed_generator(0, n))
         means[n, rows] = float(examples.flatten(1).sum(1).mean())
@@ -109,7 +112,8 @@ def test_the_validation_loss_is_the_mean_over_the_examples_of_all_processes(numb
 
 def test_each_batch_of_a_validation_has_noise_of_its_own_whatever_process_has_it(tmp_path):
     method, like = make("dsm", tmp_path / "run")
-    loss, v = method.validation_loss, torch.zeros(1, *like.shape[1:], dtype=like.dtype)
+    loss = method.validation_loss
+    v = torch.zeros(1, *like.shape[1:], dtype=like.dtype)
 
     def work(rank):
         drawn = []

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from eblvm_lit.cli.build import build
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs.build import build
 from eblvm_lit.training import precision
 from eblvm_lit.training.precision import choose_precision
 from helpers.shell import checkpoint, configured, tiny, train

@@ -10,8 +10,8 @@ import pytest
 import torch.multiprocessing as mp
 
 import eblvm_lit
-from eblvm_lit.cli import run
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs import run
 from eblvm_lit.training import processes
 from helpers.launching import RUN, Launch, gone, run_script
 from helpers.processes import in_processes

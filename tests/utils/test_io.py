@@ -14,7 +14,8 @@ from helpers.shell import checkpoint, same_state, train
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    path, seen = tmp_path / "a.json", []
+    path = tmp_path / "a.json"
+    seen = []
     write_json(path, {"a": 1})
 
     def sync(descriptor):

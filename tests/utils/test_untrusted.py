@@ -30,7 +30,8 @@ def flipped(content, places, bits=None):
 
 
 def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_path):
-    path, refused = tmp_path / "last.ckpt", []
+    path = tmp_path / "last.ckpt"
+    refused = []
     torch.save(CONTENT, path)
     content = path.read_bytes()
     directory = len(content) - content.index(b"PK\x01\x02")  # what says where the parts are: no checksum is of it

@@ -24,7 +24,8 @@ class EnergyDiscrepancy(LossMethod):
         self, *, energy: MarginalEnergy, optimizer: Optimizer, noise_std: float, n_negatives: int = 16, seed: int = 0
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed)
-        self.noise_std, self.n_negatives = noise_std, n_negatives
+        self.noise_std = noise_std
+        self.n_negatives = n_negatives
 
     def noise(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """xi and xi_1 ... xi_M, shape (1 + M, B, *event)."""

@@ -20,7 +20,9 @@ class FixedWidthRBM(MarginalEnergy):
 
     def __init__(self, *, v_dim: int, h_dim: int, std: float) -> None:
         super().__init__()
-        self.event_shape, self.h_dim, self.std = (v_dim,), h_dim, std
+        self.event_shape = (v_dim,)
+        self.h_dim = h_dim
+        self.std = std
         self.W = nn.Parameter(torch.randn(v_dim, h_dim))
         self.b = nn.Parameter(torch.zeros(v_dim))
         self.c = nn.Parameter(torch.zeros(h_dim))

@@ -1,1 +1,1 @@
-"""Runs: from a composed configuration to trained checkpoints and final metrics."""
+"""What is typed: commands, command lines in Python, completion and hints."""

@@ -10,11 +10,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig
 
-from eblvm_lit.cli.instantiate import to_plain
-from eblvm_lit.cli.sentences import refuse_unread
-from eblvm_lit.cli.sweeps import in_sweep, worst_value
+from eblvm_lit.cli.hints import refuse_unread
+from eblvm_lit.cli.sweeps import worst_value
 from eblvm_lit.data.files import look_for_folder
 from eblvm_lit.errors import ConfigError, EblvmError, InterruptedRunError, NonFiniteError
+from eblvm_lit.runs.instantiate import to_plain
+from eblvm_lit.utils.command_line import in_sweep
 
 __all__ = ["main"]
 

@@ -15,13 +15,13 @@ __all__ = ["evaluate", "train"]
 
 
 def _train(cfg: DictConfig) -> dict[str, float]:
-    from eblvm_lit.cli import run  # takes ten seconds, for which errors in the command need not wait
+    from eblvm_lit.runs import run  # takes ten seconds, for which errors in the command need not wait
 
     return run.train(cfg)
 
 
 def _evaluate(cfg: DictConfig) -> dict[str, float]:
-    from eblvm_lit.cli import run
+    from eblvm_lit.runs import run
 
     return run.evaluate(cfg)
 
@@ -31,7 +31,8 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     import hydra
     from hydra.errors import HydraException
 
-    from eblvm_lit.cli.sentences import HYDRA, conf_folder, sentence
+    from eblvm_lit.cli.hints import sentence
+    from eblvm_lit.runs.groups import HYDRA, conf_folder
 
     def task(cfg: DictConfig) -> float | None:
         from eblvm_lit.cli import cli  # takes half a second, for which --help need not wait

@@ -11,12 +11,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from eblvm_lit.cli import run
-from eblvm_lit.cli.instantiate import import_packages
-from eblvm_lit.cli.loading import load
-from eblvm_lit.cli.sentences import composing, refuse_unread, sentence
-from eblvm_lit.cli.trained_run import TrainedRun
+from eblvm_lit.cli.hints import refuse_unread, sentence
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs import run
+from eblvm_lit.runs.groups import composing
+from eblvm_lit.runs.instantiate import import_packages
+from eblvm_lit.runs.load import load
+from eblvm_lit.runs.trained_run import TrainedRun
 from eblvm_lit.utils.folders import new_folder
 
 __all__ = ["composed", "sampler_config", "train"]
@@ -101,7 +102,8 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
         raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
     if not any(override.startswith(("run_dir=", "hydra.run.dir=")) for override in overrides):
         cfg.run_dir = str(new_folder(cfg.run_dir))
-    folder, which = cfg.run_dir, "best" if cfg.test_checkpoint == "best" else "last"
+    folder = cfg.run_dir
+    which = "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
     with isolate_rng():  # a run sets the seeds of torch, NumPy and Python: those of the caller go on as they were
         run.train(cfg, {"overrides": list(overrides)})

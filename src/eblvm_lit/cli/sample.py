@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from eblvm_lit.cli.compose import sampler_config
-from eblvm_lit.cli.loading import load
-from eblvm_lit.cli.sharing import draw_samples
-from eblvm_lit.cli.trained_run import TrainedRun
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.runs.load import load
+from eblvm_lit.runs.sharing import draw_samples
+from eblvm_lit.runs.trained_run import TrainedRun
 
 __all__ = ["main", "parser", "write_samples"]
 
@@ -39,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
 def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
     """Write samples v (n, *event) as ``samples.npz`` and, where they are images or points, as ``samples.png``."""
     folder.mkdir(parents=True, exist_ok=True)
-    v, files = v.detach().cpu(), [folder / "samples.npz", folder / "samples.png"]
+    v = v.detach().cpu()
+    files = [folder / "samples.npz", folder / "samples.png"]
     np.savez_compressed(files[0], v=v.numpy())
     draw_samples(run, v, files[1])
     return [file for file in files if file.is_file()]

@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -22,41 +21,17 @@ from rich.table import Table
 from rich.text import Text
 
 from eblvm_lit.errors import escaped
-from eblvm_lit.utils.incidental import is_incidental
+from eblvm_lit.utils.command_line import in_sweep, typed_command
 from eblvm_lit.utils.io import write_text
 from eblvm_lit.utils.quantities import direction, learn
-from eblvm_lit.utils.run_files import COMMAND, flatten, read_command
+from eblvm_lit.utils.run_files import COMMAND, read_command
 from eblvm_lit.utils.untrusted import read_yaml
 
-__all__ = [
-    *("Sweep", "earlier_checkpoint", "earlier_metrics", "in_sweep", "set_key", "typed_command", "worst_value"),
-]
+__all__ = ["Sweep", "set_key", "worst_value"]
 
 log = logging.getLogger(__name__)
 
 MOST_METRICS = 3  # of the table
-
-
-def in_sweep() -> bool:
-    """Whether this process runs a job of ``-m``.
-
-    Example:
-        >>> in_sweep()
-        False
-    """
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
-
-
-def typed_command() -> dict[str, Any]:
-    """The command line of this run, as :func:`~eblvm_lit.utils.run_files.read_command` gives it; without Hydra, empty.
-
-    Example:
-        >>> typed_command()
-        {}
-    """
-    if not HydraConfig.initialized():
-        return {}
-    return {"overrides": [*HydraConfig.get().overrides.task], "choices": {**HydraConfig.get().runtime.choices}}
 
 
 def worst_value() -> float | None:
@@ -68,28 +43,11 @@ def worst_value() -> float | None:
     return {"minimize": math.inf, "maximize": -math.inf}.get(getattr(way, "name", way))
 
 
-def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
-    """The final metrics of this job, if ``sweep.resume`` is true and it has finished before."""
-    folder = Path(cfg.run_dir)
-    if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
-        return None
-    before = flatten(read_yaml(folder / "config.yaml"))
-    now = flatten(OmegaConf.to_container(cfg, resolve=True))
-    differ = sorted(
-        key
-        for key in before.keys() | now.keys()
-        if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
-    )
-    if differ:  # the whole sweep is in the wrong folder
-        sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
-    log.info("%s has finished before.", folder)
-    return json.loads((folder / "metrics.json").read_text())
-
-
-def earlier_checkpoint(cfg: DictConfig) -> Path | None:
-    """The last checkpoint of this job, if ``sweep.resume`` is true and there is one."""
-    path = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
-    return path if cfg.sweep.resume and path.is_file() else None
+def set_key(config: DictConfig, key: str, value: str) -> None:
+    """Change a key of the sweep, and of its jobs, which Hydra composes anew from the overrides."""
+    with read_write(config.hydra), open_dict(config.hydra):
+        OmegaConf.update(config, key, value)
+        config.hydra.overrides.hydra.append(f"{key}='{value}'")
 
 
 class Sweep(Callback):
@@ -140,13 +98,6 @@ class Sweep(Callback):
             if "direction" not in config.hydra.sweeper:
                 sys.exit(f"ERROR: {text}")
             print(f"WARNING: {text}", file=sys.stderr)
-
-
-def set_key(config: DictConfig, key: str, value: str) -> None:
-    """Change a key of the sweep, and of its jobs, which Hydra composes anew from the overrides."""
-    with read_write(config.hydra), open_dict(config.hydra):
-        OmegaConf.update(config, key, value)
-        config.hydra.overrides.hydra.append(f"{key}='{value}'")
 
 
 def _asked(task: list[str]) -> list[str]:

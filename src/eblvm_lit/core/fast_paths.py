@@ -34,7 +34,8 @@ class _ExchangesInOrder:
         last: torch.fx.Node | None = None
         for node in graph.nodes:
             if getattr(node.target, "namespace", None) == EXCHANGES:
-                node.args, last = (*node.args[:-1], last), node
+                node.args = (*node.args[:-1], last)
+                last = node
 
     def uuid(self) -> bytes:
         """For the compiler's cache: changes with the pass and with the processor's vector width."""
@@ -45,19 +46,23 @@ class _Graph:
     """What a backend made of a graph; it remembers the tensors of its last call until told to forget them."""
 
     def __init__(self, run: Callable[..., Sequence[Any]]) -> None:
-        self.run, self.remembers = run, True
+        self.run = run
+        self.remembers = True
         self.inputs: Sequence[Any] = ()
         self.outputs: Sequence[Any] = ()
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         outputs = self.run(*inputs)
         if self.remembers:
-            self.inputs, self.outputs = inputs, outputs
+            self.inputs = inputs
+            self.outputs = outputs
         return outputs
 
     def forget(self) -> None:
         """Keep no tensor alive from here on."""
-        self.remembers, self.inputs, self.outputs = False, (), ()
+        self.remembers = False
+        self.inputs = ()
+        self.outputs = ()
 
 
 def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
@@ -105,7 +110,8 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
     )
     if not alone:
         return None
-    run, paths = graph.run, [path_of[id(tensor)] for tensor in graph.inputs]
+    run = graph.run
+    paths = [path_of[id(tensor)] for tensor in graph.inputs]
     places = {name: place_of[id(tensor)] for name, tensor in result.items()}
 
     def call(*args: Any) -> dict[str, Tensor]:

@@ -65,7 +65,9 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
     """
     own = module.__dict__
     view = object.__new__(type(module))
-    parameters, buffers, children = dict(own["_parameters"]), dict(own["_buffers"]), dict(own["_modules"])
+    parameters = dict(own["_parameters"])
+    buffers = dict(own["_buffers"])
+    children = dict(own["_modules"])
     for tensors in (parameters, buffers):
         for name in tensors:
             if prefix + name in params:
@@ -206,7 +208,8 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     depth = _depth.get() or 0
     which = (argnums,) if isinstance(argnums, int) else argnums
     leaves: list[Tensor] = []
-    aliased, retain = list(args), depth > 0
+    aliased = list(args)
+    retain = depth > 0
     for i in which:
         if isinstance(args[i], SharedFeatures):  # its features depend on these tensors, not on aliases of them
             leaves += args[i].values()
@@ -234,7 +237,8 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
         grads.append(dict(zip(aliased[i], flat, strict=False)) if isinstance(args[i], dict) else next(flat))
     found = grads[0] if isinstance(argnums, int) else tuple(grads)
     if depth == 0:
-        value, aux = value.detach(), tree_map(Tensor.detach, aux) if has_aux else None
+        value = value.detach()
+        aux = tree_map(Tensor.detach, aux) if has_aux else None
     if not with_value:
         return (found, aux) if has_aux else found
     return found, (value, aux) if has_aux else value

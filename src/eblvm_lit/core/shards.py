@@ -100,8 +100,10 @@ class ShardedMinibatch(Minibatch):
     """
 
     def __init__(self, shard: Shard, loss_weight: float | None = None) -> None:
-        self.shard, self.rows = shard, shard.rows
-        self.weight, self.loss_weight = shard.weight, loss_weight or shard.weight
+        self.shard = shard
+        self.rows = shard.rows
+        self.weight = shard.weight
+        self.loss_weight = loss_weight or shard.weight
 
     def size(self, v: Tensor) -> int:  # noqa: ARG002 - v holds the rows of this process only
         """The number of rows of the whole minibatch."""

@@ -110,10 +110,12 @@ class ArrayDataModule(LightningDataModule, ABC):
             DataError: A split is empty, has a wrong shape or type, or is not finite.
         """
         if self.splits is None:
-            splits, labels = self._kept(self.load()), self.load_labels()
+            splits = self._kept(self.load())
+            labels = self.load_labels()
             for name, array in splits._asdict().items():
                 self._check(name, array)
-            self.splits, self.labels = splits, None if labels is None else self._kept(labels)
+            self.labels = None if labels is None else self._kept(labels)
+            self.splits = splits
 
     def _kept(self, parts: Splits) -> Splits:
         return Splits(*(rows[: self.max_examples] for rows in parts))
@@ -170,7 +172,8 @@ class ArrayDataModule(LightningDataModule, ABC):
         self._order = None
         n_overfit = cast(Any, self.trainer).overfit_batches if self.trainer is not None else 0
         if n_overfit:
-            trainer, few = cast(Any, self.trainer), self.splits.train[: n_overfit * self.batch_size]
+            trainer = cast(Any, self.trainer)
+            few = self.splits.train[: n_overfit * self.batch_size]
             return RepeatedBatches(few, batch_size=self.batch_size, position=lambda: trainer.global_step)
         # A restored trainer knows its iteration when it asks for the loader, and then fetches a batch immediately:
         # later, the position can no longer be changed.

@@ -58,8 +58,11 @@ class BatchStream:
         position: int = 0,
         augment: Callable[[torch.Tensor, int, Shard | None], torch.Tensor] | None = None,
     ) -> None:
-        self.array, self.batch_size, self.seed = array, batch_size, seed
-        self.position, self.augment = position, augment
+        self.array = array
+        self.batch_size = batch_size
+        self.seed = seed
+        self.position = position
+        self.augment = augment
         self._last: tuple[int, torch.Tensor] | None = None  # an epoch and its order
 
     def rows(self, position: int) -> torch.Tensor:
@@ -98,7 +101,8 @@ class Blocks:
     """
 
     def __init__(self, stream: BatchStream, *, size: int) -> None:
-        self.stream, self.size = stream, size
+        self.stream = stream
+        self.size = size
 
     def __iter__(self) -> Iterator[list[torch.Tensor]]:
         batches = iter(self.stream)
@@ -125,7 +129,9 @@ class RepeatedBatches:
     """
 
     def __init__(self, array: torch.Tensor, *, batch_size: int, position: Callable[[], int]) -> None:
-        self.array, self.batch_size, self.position = array, batch_size, position
+        self.array = array
+        self.batch_size = batch_size
+        self.position = position
 
     def __len__(self) -> int:
         return -(-len(self.array) // self.batch_size)
@@ -159,7 +165,8 @@ class OrderedBatches:
     """
 
     def __init__(self, array: torch.Tensor, *, batch_size: int, distributed: bool = False) -> None:
-        self.array, self.batch_size = array, batch_size
+        self.array = array
+        self.batch_size = batch_size
         self.rank, self.size = rank_and_size() if distributed else (0, 1)
 
     def __len__(self) -> int:

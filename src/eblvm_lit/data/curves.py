@@ -115,7 +115,8 @@ class Rings(ToyDataModule):
 
     def log_density(self, v: Tensor) -> Tensor:
         """log p(v), shape (B,), of v (B, 2)."""
-        r, variance = torch.tensor(self.radii, dtype=v.dtype, device=v.device), self.std**2
+        r = torch.tensor(self.radii, dtype=v.dtype, device=v.device)
+        variance = self.std**2
         distance = v.norm(dim=1, keepdim=True)
         # i0e(x) is exp(-x) I_0(x), which completes the square and does not overflow
         terms = -0.5 * (distance - r).square() / variance + torch.special.i0e(distance * r / variance).log()
@@ -158,7 +159,9 @@ class TwoSpirals(ToyDataModule):
     def log_density(self, v: Tensor) -> Tensor:
         """log p(v), shape (B,), of v (B, 2), by quadrature over a."""
         a = 3 * math.pi / self.n_nodes * (torch.arange(self.n_nodes, dtype=v.dtype, device=v.device) + 0.5)
-        starts, weights = self.curve(a), a / a.sum()  # a has the density 2a / 9π²
+        starts = self.curve(a)
+        # a has the density 2a / 9π²
+        weights = a / a.sum()
 
         def density(v: Tensor) -> Tensor:
             total = torch.zeros_like(v[:, 0])

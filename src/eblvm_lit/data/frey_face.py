@@ -19,7 +19,8 @@ __all__ = ["FreyFace"]
 KEY = "ff"
 SHA256 = {"265a83a23adb081755cd3de375509828e690324d1d60f076b8ecebc840d59c64"}
 SIZES = (1400, 300, 265)
-TRAIN_MEAN, TRAIN_STD = 0.6049, 0.1763
+TRAIN_MEAN = 0.6049
+TRAIN_STD = 0.1763
 
 
 @dataclass(kw_only=True, eq=False)

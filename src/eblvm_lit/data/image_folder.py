@@ -113,14 +113,16 @@ class ImageFolder(ImageDataModule):
             found["size"] = self.crop or min(SIDES, key=lambda side: abs(math.log2(side / typical)))
         if self.channels is None:
             found["channels"] = self.image_shape[0]
-        n_test, n = self._listing.n_test, len(self._listing.files) - self._listing.n_test
+        n_test = self._listing.n_test
+        n = len(self._listing.files) - self._listing.n_test
         n_val = count_of(self.val_size, n)
         n_train = n if self.train_on_val else n - n_val
         if 0 < n_train < self.batch_size:
             found["batch_size"] = n_train
         smallest, largest = (f"{height} x {width}" for height, width in (shapes[0], shapes[-1]))
         sizes = smallest if smallest == largest else f"{smallest} to {largest}"
-        kind, changes = KINDS[self.image_shape[0]], "; ".join(f"data.{key}={value}" for key, value in found.items())
+        kind = KINDS[self.image_shape[0]]
+        changes = "; ".join(f"data.{key}={value}" for key, value in found.items())
         return found, (
             f"{n + n_test} {kind} images of {sizes} pixels in {self.path}, {n_train} for training, {n_val} for "
             f"validation and {n_test} for testing: {changes}."
@@ -130,7 +132,9 @@ class ImageFolder(ImageDataModule):
         """List the folder, and decode its images at the first use."""
         files, n_test, labels, self.class_names = self._listing
         stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-        key, shape, converted = fingerprint(VERSION, stamps, self.image_shape, self.crop), self.image_shape, []
+        key = fingerprint(VERSION, stamps, self.image_shape, self.crop)
+        shape = self.image_shape
+        converted = []
         target = self.root / "prepared" / f"{self.path.name[:50]}_{'x'.join(map(str, shape))}_{key}.npy"
         decode = functools.partial(self._decode, converted=converted)
         images = decode_once(target, lambda: files, decode, shape, len(files))
@@ -141,13 +145,15 @@ class ImageFolder(ImageDataModule):
         return Images(*parts) if labels is None else Images(*parts, labels[:-n_test], labels[-n_test:])
 
     def _decode(self, path: Path, converted: list[Path]) -> np.ndarray:
-        mode, side = "L" if self.image_shape[0] == 1 else "RGB", self.size or self.crop
+        mode = "L" if self.image_shape[0] == 1 else "RGB"
+        side = self.size or self.crop
         with open_image(path) as image:
             if image.mode != mode:
                 converted.append(path)
         pixels = decode_image(path, mode=mode, crop=self.crop or (0 if side else None), side=side)
         if pixels.shape != self.image_shape:
-            (_, height, width), (_, *first) = pixels.shape, self.image_shape
+            (_, height, width) = pixels.shape
+            (_, *first) = self.image_shape
             others = f"{min(self._listing.files).name} {first[0]} x {first[1]}"
             raise DataError(f"{path} is {height} x {width} pixels, and {others}: set data.size for one size.")
         return pixels
@@ -155,7 +161,9 @@ class ImageFolder(ImageDataModule):
     @functools.cached_property
     def _headers(self) -> tuple[list[str], list[tuple[int, int]]]:
         """Modes and (height, width) of the images by name, of large folders of some at equal distances."""
-        modes, shapes, files = [], [], sorted(self._listing.files)
+        modes = []
+        shapes = []
+        files = sorted(self._listing.files)
         for path in files[:: -(-len(files) // N_MEASURED)]:
             with open_image(path) as image:
                 modes.append(image.mode)
@@ -173,12 +181,16 @@ class ImageFolder(ImageDataModule):
             train, test = (list_images(self.path / name) for name in ("train", "test"))
             if odd := set(train[2] or ()) ^ set(test[2] or ()):
                 raise DataError(f"{self.path}: train and test must have the same classes; {min(odd)} is in one.")
-            n_train, n_test = len(train[0]), len(test[0])
+            n_train = len(train[0])
+            n_test = len(test[0])
             order = [*shuffled(n_train, "train"), *range(n_train, n_train + n_test)]
-            files, labels, class_names = train[0] + test[0], train[1] + test[1], train[2]
+            files = train[0] + test[0]
+            labels = train[1] + test[1]
+            class_names = train[2]
         else:
             files, labels, class_names = list_images(self.path)
-            order, n_test = shuffled(len(files), "all"), count_of(self.test_size, len(files))
+            order = shuffled(len(files), "all")
+            n_test = count_of(self.test_size, len(files))
             if n_test >= len(files):
                 hint = f"data.test_size={self.test_size} would be for testing: lower it"
                 hint = hint if len(files) > 2 else "training, validation and testing need at least one each"

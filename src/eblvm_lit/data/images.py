@@ -108,7 +108,8 @@ class ImageDataModule(ArrayDataModule):
             DataError: A file is missing or damaged, or there are too few training images for val_size.
         """
         images = self._images
-        n, n_val = len(images.train), count_of(self.val_size, len(images.train))
+        n = len(images.train)
+        n_val = count_of(self.val_size, len(images.train))
         if n <= n_val:
             hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
             raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
@@ -130,7 +131,8 @@ class ImageDataModule(ArrayDataModule):
 
     def n_train_without(self, split: str) -> int:
         """Number of the first training images that are not in another split; validation images are the last ones."""
-        n, n_all = len(self.splits.train), len(self._images.train)
+        n = len(self.splits.train)
+        n_all = len(self._images.train)
         return min(n, n_all - count_of(self.val_size, n_all)) if split == "val" else n
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
@@ -150,7 +152,8 @@ class ImageDataModule(ArrayDataModule):
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]
             # numpy mirrors bytes four times as fast as torch
-            pixels, rows = batch.view(-1, *self.image_shape).numpy(), flipped.numpy()
+            pixels = batch.view(-1, *self.image_shape).numpy()
+            rows = flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]
         return batch
 

@@ -163,7 +163,8 @@ def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int |
     if crop is not None:
         if min(width, height) < crop:
             raise DataError(f"{path} is {height} x {width} pixels, too small for data.crop={crop}.")
-        left, top = round((width - crop) / 2), round((height - crop) / 2)
+        left = round((width - crop) / 2)
+        top = round((height - crop) / 2)
         image = image.crop((left, top, left + crop, top + crop))
     if side is not None and image.size != (side, side):
         image = image.resize((side, side), Image.Resampling.BILINEAR)

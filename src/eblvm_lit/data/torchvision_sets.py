@@ -28,7 +28,8 @@ from eblvm_lit.errors import DataError
 
 __all__ = ["CIFAR10", "CIFAR100", "MNIST", "SVHN", "CelebA", "FashionMNIST", "Places365", "Textures"]
 
-FOLDER, IMAGES = "celeba", "img_align_celeba"
+FOLDER = "celeba"
+IMAGES = "img_align_celeba"
 CURE = "delete it, and it is downloaded again, or put a whole one there."
 
 
@@ -83,7 +84,8 @@ class MNIST(TorchvisionImages):
     """
 
     dataset = datasets.MNIST
-    channels, padding = 1, 2
+    channels = 1
+    padding = 2
     class_names: tuple[str, ...] = tuple("0123456789")
 
     def files(self) -> dict[str, str | None]:
@@ -239,7 +241,9 @@ class CelebA(ImageDataModule):
         """Read the lists, and decode the photographs at the first use."""
         import pandas as pd  # a slow import
 
-        folder, partition, attributes = self.root / FOLDER, "list_eval_partition.txt", "list_attr_celeba.txt"
+        folder = self.root / FOLDER
+        partition = "list_eval_partition.txt"
+        attributes = "list_attr_celeba.txt"
         self._ensure(partition)
         parts = pd.read_csv(folder / partition, sep=r"\s+", header=None, index_col=0)[1]
         names, n_train = self._choose(parts.sort_index().sort_values(kind="stable"))
@@ -300,7 +304,8 @@ class Photographs(ImageDataModule):
 
     def read(self) -> Images:
         """Decode the photographs at the first use."""
-        name, shape = type(self).__name__, self.image_shape
+        name = type(self).__name__
+        shape = self.image_shape
         target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
         decode = functools.partial(decode_image, crop=0, side=self.size)
         pixels = decode_once(target, lambda: self.files()[: self.n_max], decode, shape)
@@ -339,7 +344,8 @@ class Places365(Photographs):
 
     def files(self) -> list[Path]:
         """The photographs in the order of the list."""
-        folder, small = self.root / "places365", {"split": "val", "small": True}
+        folder = self.root / "places365"
+        small = {"split": "val", "small": True}
         needed = dict.fromkeys(("val_256", "places365_val.txt", "categories_places365.txt"))
         ensure(folder, needed, "Places365", lambda to: datasets.Places365(to, download=True, **small))
         return [Path(path) for path, _ in datasets.Places365(folder, **small).imgs]

@@ -96,5 +96,6 @@ class Checkerboard(ToyDataModule):
 
     def log_density(self, v: torch.Tensor) -> torch.Tensor:
         """log 2 on the two squares and minus infinity elsewhere, shape (B,), of v (B, 2)."""
-        lower, upper = ((v >= 0) & (v < 0.5)).all(1), ((v >= 0.5) & (v <= 1)).all(1)
+        lower = ((v >= 0) & (v < 0.5)).all(1)
+        upper = ((v >= 0.5) & (v <= 1)).all(1)
         return torch.where(lower | upper, math.log(2), -math.inf).to(v.dtype)

@@ -46,7 +46,8 @@ class Fisher(Divergence):
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
         """The divergence's estimate, shape (B,)."""
-        q_params, energy_at_v = posterior.distribution_params(v), energy.at(v)
+        q_params = posterior.distribution_params(v)
+        energy_at_v = energy.at(v)
 
         def log_ratio(h: Tensor) -> Tensor:
             return (-energy_at_v(h) - posterior.log_prob_given(q_params, h)).sum()

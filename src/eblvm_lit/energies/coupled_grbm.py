@@ -104,7 +104,8 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         for j in reversed(range(self.h_dim)):
             marginals.insert(0, marginals[0].view(-1, 2, 2**j).sum(1))
         rows = torch.arange(len(v), device=v.device).view(-1, *[1] * (noise.dim() - 2))
-        drawn, bits = torch.zeros_like(rows), []
+        drawn = torch.zeros_like(rows)
+        bits = []
         for j in range(self.h_dim):
             bit = noise[..., j] < marginals[j + 1][rows, drawn + 2**j] / marginals[j][rows, drawn]
             drawn = drawn + 2**j * bit
@@ -115,7 +116,8 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         r""":math:`-\sum_i \sigma_i^{-2} + E[\|Uh\|^2 | v] - \|U E[h|v]\|^2`, shape (B,)."""
 
         def variance(v: Tensor) -> Tensor:
-            p, pull = self._exponents(v).softmax(-1), self.latent_states() @ self.coupling().T
+            p = self._exponents(v).softmax(-1)
+            pull = self.latent_states() @ self.coupling().T
             return p @ pull.square().sum(-1) - (p @ pull).square().sum(-1)
 
         return self._by_rows(variance, v) - (-2 * self.visible_std().log()).exp().sum()

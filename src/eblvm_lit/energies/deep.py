@@ -70,7 +70,8 @@ class DeepEnergy(VisibleEnergy):
         self.reference_std = reference_std
         if head == "quadratic" and head_dim is not None:
             raise ConfigError(f"head=quadratic has no head_dim: use head=squared_norm, or leave out {head_dim}.")
-        self.event_shape, self.network = tuple(network.event_shape), network
+        self.event_shape = tuple(network.event_shape)
+        self.network = network
         width = network.out_dim // 2 if head_dim is None else head_dim
         n = network.out_dim
         self.head = QuadraticHead(in_dim=n) if head == "quadratic" else SquaredNormHead(in_dim=n, width=width)
@@ -136,7 +137,8 @@ class DeepLatentEnergy(FeatureEnergy):
         self.reference_std = reference_std
         self.latent_reference_std = latent_reference_std
         head_dim = network.out_dim // 2 if head_dim is None else head_dim
-        self.event_shape, self.h_dim = tuple(network.event_shape), h_dim
+        self.event_shape = tuple(network.event_shape)
+        self.h_dim = h_dim
         self.network = network
         self.f2h = nn.Linear(network.out_dim, h_dim)
         self.head = SquaredNormHead(in_dim=2 * h_dim, width=head_dim)
@@ -149,7 +151,8 @@ class DeepLatentEnergy(FeatureEnergy):
     def features(self, v: Tensor) -> Tensor:
         """g(v), shape (B, m), of v (B, *event); where E has terms of v alone, their sum in one more column."""
         of_network = self.network(v)
-        features, alone = self.f2h(of_network), []
+        features = self.f2h(of_network)
+        alone = []
         if self.visible_head is not None:
             alone.append(self.visible_head(of_network))
         if self.reference_std is not None:
@@ -161,7 +164,8 @@ class DeepLatentEnergy(FeatureEnergy):
     def at_features(self, features: Tensor) -> LatentEnergy:
         r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
-        of_features, weight = linear(features[:, : self.h_dim], of_sum, self.head.bias), of_sum + of_h
+        of_features = linear(features[:, : self.h_dim], of_sum, self.head.bias)
+        weight = of_sum + of_h
         of_v = features[:, self.h_dim :].sum(1)  # no column, no term
 
         def energy(h: Tensor) -> Tensor:

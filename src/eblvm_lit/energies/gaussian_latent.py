@@ -38,7 +38,8 @@ class GaussianLatentModel(ConditionalEnergy):
 
     def __init__(self, *, v_dim: PositiveInt, h_dim: PositiveInt, weight_scale: NonNegativeFloat = 0.5) -> None:
         super().__init__()
-        self.event_shape, self.h_dim = (v_dim,), h_dim
+        self.event_shape = (v_dim,)
+        self.h_dim = h_dim
         bound = weight_scale / (math.sqrt(v_dim) + math.sqrt(h_dim))
         self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(v_dim))

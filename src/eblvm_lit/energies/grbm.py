@@ -39,7 +39,9 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         learn_std: bool = True,
     ) -> None:
         super().__init__()
-        self.event_shape, self.h_dim, self.parametrisation = (v_dim,), h_dim, parametrisation
+        self.event_shape = (v_dim,)
+        self.h_dim = h_dim
+        self.parametrisation = parametrisation
         # The published initialisation: Kaiming-uniform of a d x m matrix, whose fan-in is taken to be m.
         bound = 1 / math.sqrt(h_dim)
         self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
@@ -85,7 +87,8 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
             ConfigError: With more than 24 latent units; use annealed importance sampling there.
         """
         self._check_enumerable()
-        std, total = self.visible_std(), self.W.new_tensor(-math.inf)
+        std = self.visible_std()
+        total = self.W.new_tensor(-math.inf)
         for start in range(0, 2**self.h_dim, BLOCK):  # in blocks, so that 2^24 states need little memory
             total = torch.logaddexp(total, self._log_weights_of_states(start).logsumexp(0))
         return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()

@@ -53,8 +53,11 @@ class LatentPriorEnergy(Energy):
             raise ConfigError(
                 f"The generator has {generator.h_dim} latents, and the model h_dim={h_dim}: set them alike."
             )
-        self.event_shape, self.h_dim, self.std = tuple(generator.event_shape), h_dim, std
-        self.generator, self.prior = generator, prior
+        self.event_shape = tuple(generator.event_shape)
+        self.h_dim = h_dim
+        self.std = std
+        self.generator = generator
+        self.prior = prior
 
     def tilt(self, h: Tensor) -> Tensor:
         """f(h), by which the prior differs from N(0, I), shape (*L, B), of h (*L, B, m)."""

@@ -37,7 +37,8 @@ class MLPEnergy(VisibleEnergy):
         self, *, v_dim: PositiveInt, widths: Sizes = (128, 128, 128, 128), base_std: PositiveFloat | None = None
     ) -> None:
         super().__init__()
-        self.event_shape, self.base_std = (v_dim,), base_std
+        self.event_shape = (v_dim,)
+        self.base_std = base_std
         layers = linear_layers([v_dim, *widths], nn.Softplus)
         self.network = nn.Sequential(*layers, nn.Linear(widths[-1], 1, bias=False))
 

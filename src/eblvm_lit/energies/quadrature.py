@@ -52,7 +52,8 @@ class QuadratureMarginal(MarginalEnergy):
         self, *, energy: Energy, half_width: float, n_nodes: int, centre: float | Sequence[float] = 0.0
     ) -> None:
         super().__init__()
-        name, m = type(energy).__name__, energy.h_dim
+        name = type(energy).__name__
+        m = energy.h_dim
         if not energy.continuous or not 1 <= m <= MAX_LATENTS:
             kind = "real" if energy.continuous else "binary"
             raise ConfigError(f"Quadrature needs 1 to {MAX_LATENTS} real latents, {name} has {m} {kind} ones.")
@@ -61,8 +62,11 @@ class QuadratureMarginal(MarginalEnergy):
                 f"A grid of quadrature needs an odd n_nodes >= 5 and a half_width > 0, not {n_nodes} and {half_width}."
             )
         self.centre = (float(centre),) * m if isinstance(centre, int | float) else tuple(map(float, centre))
-        self.event_shape, self.h_dim = tuple(energy.event_shape), m
-        self.joint, self.half_width, self.n_nodes = energy, half_width, n_nodes
+        self.event_shape = tuple(energy.event_shape)
+        self.h_dim = m
+        self.joint = energy
+        self.half_width = half_width
+        self.n_nodes = n_nodes
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
@@ -113,7 +117,8 @@ class QuadratureMarginal(MarginalEnergy):
 
     def coarse_error(self, v: Tensor) -> Tensor:
         """How far F(v) is from its value with every second node, shape (B,): the error of that coarser rule."""
-        grid, every_second = [self.n_nodes] * self.h_dim, [slice(None), *[slice(None, None, 2)] * self.h_dim]
+        grid = [self.n_nodes] * self.h_dim
+        every_second = [slice(None), *[slice(None, None, 2)] * self.h_dim]
 
         def gap(v: Tensor) -> Tensor:
             terms = self._log_joint(v) + self.log_weights(v)

@@ -57,7 +57,9 @@ class SpectralEnergy(VisibleEnergy):
 
     def __init__(self, *, network: FeatureNetwork, output: Output = "softplus", hidden: bool = True) -> None:
         super().__init__()
-        self.event_shape, self.network, self.output = tuple(network.event_shape), network, output
+        self.event_shape = tuple(network.event_shape)
+        self.network = network
+        self.output = output
         n = network.out_dim
         head = normal_start(_layers([n, n, 1])) if hidden else xavier_start(nn.Linear(n, 1))
         self.head = spectrally_normalised(head)
@@ -104,7 +106,9 @@ class JointSpectralEnergy(FeatureEnergy):
         output: Output = "softplus",
     ) -> None:
         super().__init__()
-        self.event_shape, self.h_dim, self.output = tuple(network.event_shape), h_dim, output
+        self.event_shape = tuple(network.event_shape)
+        self.h_dim = h_dim
+        self.output = output
         self.network = network
         n = network.out_dim + h_widths[-1]
         self.h_network = spectrally_normalised(normal_start(_layers([h_dim, *h_widths])))

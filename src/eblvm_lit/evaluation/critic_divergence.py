@@ -61,7 +61,8 @@ class CriticDivergence(
         found = mean_over_rows(lambda x: {"fisher_divergence": method.bracket(x, generator)}, v, ROWS)
         if self.data_energy is None or not isinstance(method.energy, MarginalEnergy):
             return found
-        data, model = in_float64(self.data_energy).to(v.device), in_float64(method.energy)
+        data = in_float64(self.data_energy).to(v.device)
+        model = in_float64(method.energy)
 
         def divergence(x: Tensor) -> dict[str, Tensor]:
             return {"fisher_divergence_true": 0.5 * sum_event((data.score(x) - model.score(x)).square())}

@@ -53,5 +53,6 @@ class FisherScore(
         closed_form = type(energy).score_divergence is not MarginalEnergy.score_divergence
         if not closed_form and v[0].numel() > self.max_differentiated:
             return {}
-        score, rows = ExactScore(in_float64(energy)), 1000 if closed_form else 100
+        score = ExactScore(in_float64(energy))
+        rows = 1000 if closed_form else 100
         return mean_over_rows(lambda x: {"fisher": SM().loss(score, x, {})}, v.double(), rows)

@@ -51,7 +51,8 @@ class BernoulliLatents(NamedTuple):
         if isinstance(p, EnumeratedLatents):
             log_q = p.states @ self.logits.T - softplus(self.logits).sum(-1)
             return {"posterior_kl": (log_q.exp() * (log_q - p.log_probs)).sum(0)}
-        difference, rest = self.logits - p.logits, softplus(p.logits) - softplus(self.logits)
+        difference = self.logits - p.logits
+        rest = softplus(p.logits) - softplus(self.logits)
         return {"posterior_kl": (self.logits.sigmoid() * difference + rest).sum(-1)}
 
 

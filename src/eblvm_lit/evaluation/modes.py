@@ -60,7 +60,8 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
     covariance = torch.cov(centres.T, correction=0) + stds.square().mean() * torch.eye(2, dtype=torch.float64)
     gaussian = torch.distributions.MultivariateNormal(centres.mean(0), covariance)
     nodes, weights = (torch.from_numpy(x) for x in np.polynomial.legendre.leggauss(n_nodes))
-    radii, angles = (nodes + 1) / 2, torch.arange(n_nodes, dtype=torch.float64) * (2 * math.pi / n_nodes)
+    radii = (nodes + 1) / 2
+    angles = torch.arange(n_nodes, dtype=torch.float64) * (2 * math.pi / n_nodes)
     disc = radii[:, None, None] * torch.stack([angles.cos(), angles.sin()], -1)
     areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # of the unit disc
     reach = N_STDS * stds[:, None, None]
@@ -111,7 +112,8 @@ class Modes(
         sampler: ChainSamples | None = None,
         min_share: Share = 0.1,
     ) -> None:
-        self.n_samples, self.min_share = n_samples, min_share
+        self.n_samples = n_samples
+        self.min_share = min_share
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
         self.sampler = None if sampler is not None and sampler.deep_images_only else sampler
 
@@ -125,7 +127,8 @@ class Modes(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The numbers; see :meth:`Metric.evaluate`."""
-        energy, data = cast(Energy, method.parts.energy), cast(Blobs, data)
+        energy = cast(Energy, method.parts.energy)
+        data = cast(Blobs, data)
         low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
         if self.sampler is None:
             samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)
@@ -135,5 +138,6 @@ class Modes(
         centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))
         shares = shares_of_modes(samples, centres, stds)
         least = (EXCESS * gaussian_shares(data)).clamp(min=self.min_share / len(centres))
-        n_found, rarest = float((shares >= least.to(shares)).sum()), float(shares.min() * len(centres))
+        n_found = float((shares >= least.to(shares)).sum())
+        rarest = float(shares.min() * len(centres))
         return {"modes": n_found, "samples_at_modes": float(shares.sum()), "rarest_mode": rarest}

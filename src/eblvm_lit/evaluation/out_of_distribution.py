@@ -16,7 +16,7 @@ from eblvm_lit.data.images import ValueRange, resample
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
-from eblvm_lit.evaluation.free_energy_bound import has_outlier_score, outlier_score
+from eblvm_lit.evaluation.likelihood.free_energy_bound import has_outlier_score, outlier_score
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 
@@ -47,7 +47,8 @@ class _Uniform(OutlierSet):
     """Uniform numbers between two ends."""
 
     def __init__(self, *, low: float | None = None, high: float | None = None) -> None:
-        self.low, self.high = low, high
+        self.low = low
+        self.high = high
 
     def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Uniform numbers of the type and device of the data v; an end that is not given is that of v."""
@@ -108,7 +109,9 @@ class DataSet(OutlierSet):
     def __init__(
         self, *, data: ArrayDataModule, n_max: PositiveInt | None = None, value_range: ValueRange = "unit"
     ) -> None:
-        self.data, self.n_max, self.value_range = data, n_max, value_range
+        self.data = data
+        self.n_max = n_max
+        self.value_range = value_range
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Load the other set, whose files may be missing, and check that these data are images."""
@@ -128,7 +131,8 @@ class DataSet(OutlierSet):
 
 def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
     """Squares of bytes (m, C, H, H), smaller by a whole factor; others as they are."""
-    (height, width), (wanted, other) = images.shape[-2:], size
+    (height, width) = images.shape[-2:]
+    (wanted, other) = size
     fit = images.dtype == torch.uint8 and height == width and wanted == other and height % wanted == 0
     return resample(images, padding=0, size=wanted) if fit else images
 
@@ -218,7 +222,8 @@ class OutOfDistribution(
                 raise ConfigError(f"The energy of {name} is not a number, and so has no rank among others.")
             return found
 
-        inside, found = scores(v, "test data", keyed("data")), {}
+        inside = scores(v, "test data", keyed("data"))
+        found = {}
         for name, outliers in self.sets.items():
             own = keyed("outliers", name)
             values = detection(inside, scores(outliers.draw(v, own), f"the outliers {name!r}", own))

@@ -53,19 +53,22 @@ class PosteriorDivergence(
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The mean divergences at v; see :meth:`ExampleMetric.compute`."""
-        energy, posterior = method.parts.energy, method.parts.posterior
+        energy = method.parts.energy
+        posterior = method.parts.posterior
         if not isinstance(energy, Energy) or not isinstance(posterior, Posterior) or energy.h_dim == 0:
             return {}
         if posterior_divergences(energy, posterior, v[:1]) is None:
             return mean_over_rows(lambda x: self._estimate(energy, posterior, x, generator), v, ROWS)
-        energy, posterior = in_float64(energy), in_float64(posterior)
+        energy = in_float64(energy)
+        posterior = in_float64(posterior)
         return mean_over_rows(lambda x: posterior_divergences(energy, posterior, x) or {}, v.double(), ROWS)
 
     def _estimate(
         self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Monte Carlo estimates, each of shape (B,)."""
-        noise, estimates = posterior.noise((self.n_particles,), v, generator), {}
+        noise = posterior.noise((self.n_particles,), v, generator)
+        estimates = {}
         if isinstance(energy, MarginalEnergy):
             h = posterior.rsample(v, noise)
             h = h if posterior.continuous else h.round()  # a relaxed bit above 1/2 counts as 1

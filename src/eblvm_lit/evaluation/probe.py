@@ -71,8 +71,11 @@ class LinearProbe(
         standardize: bool = False,
         pixels: bool = True,
     ) -> None:
-        self.n_train, self.dual, self.max_iter = n_train, dual, max_iter
-        self.standardize, self.pixels = standardize, pixels
+        self.n_train = n_train
+        self.dual = dual
+        self.max_iter = max_iter
+        self.standardize = standardize
+        self.pixels = pixels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the metric applies; see :meth:`Metric.applies`."""
@@ -82,7 +85,8 @@ class LinearProbe(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
-        labels, n = cast(Splits, data.labels), data.n_train_without(split)
+        labels = cast(Splits, data.labels)
+        n = data.n_train_without(split)
         examples = data.splits.train[:n][: self.n_train], getattr(data.splits, split)
         known = labels.train[:n][: self.n_train].numpy(), getattr(labels, split).numpy()
         means = tuple(posterior_means(method, data, rows) for rows in examples)

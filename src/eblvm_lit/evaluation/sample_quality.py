@@ -8,13 +8,13 @@ import torch
 from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.evaluation.criteria.base import SampleCriterion
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
-from eblvm_lit.evaluation.samples.image_source import ImageSource
 from eblvm_lit.methods.base import Method
 
 __all__ = ["SampleQuality"]
@@ -49,7 +49,9 @@ class SampleQuality(Metric):
         n_samples_at_validation: PositiveInt = 1000,
     ) -> None:
         self.criteria = {name: criterion for name, criterion in criteria.items() if criterion is not None}
-        self.images, self.features, self.reference = images, features, reference
+        self.images = images
+        self.features = features
+        self.reference = reference
         self.n_samples = {"test": n_samples, "val": n_samples_at_validation}
         self.rows = any(criterion.needs_rows for criterion in self.criteria.values())
         self.logits = any(criterion.needs_logits for criterion in self.criteria.values())
@@ -86,7 +88,8 @@ class SampleQuality(Metric):
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """Compare the model's images with data; see :meth:`Metric.evaluate`."""
-        reference, n = self._load(method, data), self.n_samples[split]
+        reference = self._load(method, data)
+        n = self.n_samples[split]
         images = self.images.images(method, data, n)
         samples = collect(
             self.features, lambda i: images[i], n, device=method.device, rows=self.rows, logits=self.logits

@@ -57,8 +57,10 @@ class SteinDiscrepancy(
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
-        energy, v = in_float64(cast(MarginalEnergy, method.parts.energy)), v[: self.max_points].double()
-        x, s = v.flatten(1), energy.score(v).flatten(1)
+        energy = in_float64(cast(MarginalEnergy, method.parts.energy))
+        v = v[: self.max_points].double()
+        x = v.flatten(1)
+        s = energy.score(v).flatten(1)
         b = float(median_distance(x)) if self.bandwidth == "median" else self.bandwidth
         total = 0.0
         for start in range(0, len(x), ROWS):

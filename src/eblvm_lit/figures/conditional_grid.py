@@ -10,7 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.samples.reconstructions import encode
+from eblvm_lit.draws.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
@@ -54,7 +54,9 @@ class Conditional(Picture):
     def __init__(
         self, *, sampler: ChainSamples, n: PositiveInt = 25, labels: Sequence[NonNegativeInt] = (0, 1, 4, 9)
     ) -> None:
-        self.sampler, self.n, self.labels = sampler, n, labels
+        self.sampler = sampler
+        self.n = n
+        self.labels = labels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import in_float64
-from eblvm_lit.evaluation.likelihood import exact_log_partition
+from eblvm_lit.evaluation.likelihood.log_likelihood import exact_log_partition
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.methods.base import Method
 
@@ -48,7 +48,8 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
         >>> round(p.sum().item() * 0.2 * 0.2, 3)
         1.0
     """
-    model, device = in_float64(energy), next(energy.parameters()).device
+    model = in_float64(energy)
+    device = next(energy.parameters()).device
 
     def minus_free_energy(window: Window) -> Tensor:
         centres = cell_centres(window, n).to(device)
@@ -84,7 +85,8 @@ class Density(Picture):
     name = "density"
 
     def __init__(self, *, n_cells: PositiveInt = 300, n_bins: PositiveInt = 60) -> None:
-        self.n_cells, self.n_bins = n_cells, n_bins
+        self.n_cells = n_cells
+        self.n_bins = n_bins
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For data with a window and a model with a free energy."""

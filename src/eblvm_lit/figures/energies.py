@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.free_energy_bound import free_energy_bound, has_free_energy_bound
+from eblvm_lit.evaluation.likelihood.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DASHES, new_figure
 from eblvm_lit.methods.base import Method
@@ -30,7 +30,8 @@ class Energies(Picture):
 
     The left panel shows the data alone: the model overfits where training examples have lower energies than test
     examples. The right panel adds noise, uniform between the least and the largest value of the data: a good model
-    gives it higher energies. The bound is that of :func:`~eblvm_lit.evaluation.free_energy_bound.free_energy_bound`.
+    gives it higher energies. The bound is that of
+    :func:`~eblvm_lit.evaluation.likelihood.free_energy_bound.free_energy_bound`.
 
     Args:
         n: Number of noise examples, and the largest number of random examples of each split.
@@ -51,7 +52,8 @@ class Energies(Picture):
     name = "energies"
 
     def __init__(self, *, n: PositiveInt = 2000, n_particles: PositiveInt = 10) -> None:
-        self.n, self.n_particles = n, n_particles
+        self.n = n
+        self.n_particles = n_particles
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for a free energy, or a posterior that bounds one."""
@@ -59,7 +61,8 @@ class Energies(Picture):
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`."""
-        energy, posterior = method.parts.energy, method.parts.posterior
+        energy = method.parts.energy
+        posterior = method.parts.posterior
         found = free_energies(method, posterior, self._examples(data, generator), generator, self.n_particles)
         if found is None:
             return None
@@ -78,9 +81,11 @@ class Energies(Picture):
             chosen = torch.randperm(len(rows), generator=generator, device=generator.device).cpu()[: self.n]
             return data.as_float(rows[chosen])
 
-        train, test = some(data.splits.train), some(data.splits.test)
+        train = some(data.splits.train)
+        test = some(data.splits.test)
         u = torch.rand((self.n, *test.shape[1:]), generator=generator, device=generator.device).cpu()
-        low, high = train.min(), train.max()
+        low = train.min()
+        high = train.max()
         return {"training data": train, "test data": test, "uniform noise": low + (high - low) * u}
 
 

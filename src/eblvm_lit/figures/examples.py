@@ -40,7 +40,8 @@ def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) 
         >>> v.shape, bool((v[0, 0] == data.splits.test[data.labels.test == 1][0]).all())
         (torch.Size([3, 2, 64]), True)
     """
-    test, found = data.splits.test, None if data.labels is None else data.labels.test
+    test = data.splits.test
+    found = None if data.labels is None else data.labels.test
     rows = torch.arange(n * len(labels)).view(n, -1) % len(test)
     if found is not None and found.ndim == 1:
         columns = []

@@ -8,9 +8,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.draws.base import ImageSource
+from eblvm_lit.draws.reconstructions import reconstruct, reconstructs
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.samples.image_source import ImageSource
-from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.energies import free_energies, histograms
 from eblvm_lit.methods.base import Method
@@ -35,7 +35,7 @@ class GeneratedEnergies(Picture):
         >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+        >>> from eblvm_lit.draws.generator import GeneratedImages
         >>> data, q = Digits(), LinearGaussianPosterior(v_dim=64, h_dim=3)
         >>> data.setup()
         >>> parts = MethodParts(energy=GRBM(v_dim=64, h_dim=3), posterior=q, generator=nn.Linear(3, 64))
@@ -48,7 +48,8 @@ class GeneratedEnergies(Picture):
     name = "energies"
 
     def __init__(self, *, images: ImageSource, n: PositiveInt = 2000) -> None:
-        self.images, self.n = images, n
+        self.images = images
+        self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for marginal energies beside a generator of images."""

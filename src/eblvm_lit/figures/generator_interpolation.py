@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.samples.reconstructions import decode, encode, reconstructs
+from eblvm_lit.draws.reconstructions import decode, encode, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
@@ -48,7 +48,8 @@ class GeneratedInterpolation(Picture):
     name = "interpolation"
 
     def __init__(self, *, n: PositiveInt = 10, n_lines: PositiveInt = 10) -> None:
-        self.n, self.n_lines = n, n_lines
+        self.n = n
+        self.n_lines = n_lines
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for images, and methods with an encoder and a generator."""

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.samples.image_source import ImageSource
+from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
@@ -27,7 +27,7 @@ class GeneratedSamples(Picture):
         >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
         >>> from eblvm_lit.methods.parts import MethodParts
-        >>> from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
+        >>> from eblvm_lit.draws.generator import GeneratedImages
         >>> data, parts = Digits(), MethodParts(generator=nn.Linear(3, 64))
         >>> data.setup()
         >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
@@ -39,7 +39,8 @@ class GeneratedSamples(Picture):
     name = "samples"
 
     def __init__(self, *, images: ImageSource, n: PositiveInt = 64) -> None:
-        self.images, self.n = images, n
+        self.images = images
+        self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for images, and methods with a generator."""

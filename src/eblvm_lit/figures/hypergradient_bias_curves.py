@@ -15,7 +15,7 @@ __all__ = ["BiasCurves", "draw_bias"]
 
 @styled
 def draw_bias(metrics: Mapping[str, float]) -> Figure | None:
-    """Draw what :class:`~eblvm_lit.evaluation.hypergradient_bias.HypergradientBias` found.
+    """Draw what :class:`~eblvm_lit.evaluation.studies.hypergradient_bias.HypergradientBias` found.
 
     Args:
         metrics: Numbers by name, with or without a split's prefix.

@@ -10,8 +10,8 @@ from pydantic import PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.samples.masks import Mask
-from eblvm_lit.evaluation.samples.reconstructions import encode
+from eblvm_lit.draws.masks import Mask
+from eblvm_lit.draws.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
@@ -45,7 +45,7 @@ class Inpainting(Picture):
         >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> from eblvm_lit.evaluation.samples.masks import LeftHalf
+        >>> from eblvm_lit.draws.masks import LeftHalf
         >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
@@ -64,8 +64,12 @@ class Inpainting(Picture):
         n_completions: PositiveInt = 4,
         latents: Literal["drawn", "posterior"] = "drawn",
     ) -> None:
-        self.sampler, self.mask, self.n, self.n_completions = sampler, mask, n, n_completions
-        self.latents, self.name = latents, "inpainting" if latents == "drawn" else "inpainting_posterior"
+        self.sampler = sampler
+        self.mask = mask
+        self.n = n
+        self.n_completions = n_completions
+        self.latents = latents
+        self.name = "inpainting" if latents == "drawn" else "inpainting_posterior"
 
     def prepare(self) -> None:
         """Let the mask check its files."""
@@ -88,7 +92,8 @@ class Inpainting(Picture):
             h = encode(method.parts, v).repeat(self.n_completions, 1)
         with progress_bar("inpainting", len(given[0]) * self.sampler.dynamics.n_steps) as on_step:
             full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, h=h, on_step=on_step)
-        pixels, keep = data.as_bytes(v).view(-1, *data.image_shape), keep.bool()
+        pixels = data.as_bytes(v).view(-1, *data.image_shape)
+        keep = keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
         board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])
         panel = "images, what is kept of them, completions", board

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.draws.reconstructions import encode
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.samples.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
@@ -21,7 +21,9 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
 
-SQUARE, LINE = (0, 1, 4), (1, 7)  # the labels of the published figures
+# the labels of the published figures
+SQUARE = (0, 1, 4)
+LINE = (1, 7)
 
 
 class Interpolation(Picture):
@@ -76,7 +78,11 @@ class Interpolation(Picture):
     ) -> None:
         if rho is not None and not shared_noise:
             raise ConfigError("Lines from rho f to -rho f are not between images: use rho with shared_noise=true.")
-        self.sampler, self.n, self.n_lines, self.shared_noise, self.rho = sampler, n, n_lines, shared_noise, rho
+        self.sampler = sampler
+        self.n = n
+        self.n_lines = n_lines
+        self.shared_noise = shared_noise
+        self.rho = rho
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.samples.reconstructions import reconstruct, reconstructs
+from eblvm_lit.draws.reconstructions import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
@@ -40,7 +40,8 @@ class Reconstructions(Picture):
     name = "reconstructions"
 
     def __init__(self, *, n: PositiveInt = 40, columns: PositiveInt = 5) -> None:
-        self.n, self.columns = n, columns
+        self.n = n
+        self.columns = columns
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the figure can be drawn: for images, and methods with an encoder and a generator."""

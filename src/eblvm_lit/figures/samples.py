@@ -67,13 +67,18 @@ class Samples(Picture):
         sampler: ChainSamples | None = None,
         deep_images: bool = False,
     ) -> None:
-        self.n, self.n_points, self.n_steps, self.gibbs = n, n_points, n_steps, Gibbs(n_steps=n_steps)
+        self.n = n
+        self.n_points = n_points
+        self.n_steps = n_steps
+        self.gibbs = Gibbs(n_steps=n_steps)
         self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
-        self.sampler, self.deep_images = sampler, deep_images
+        self.sampler = sampler
+        self.deep_images = deep_images
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`. For images and data with a window, where one of the samplers fits."""
-        energy, images = method.parts.energy, data.image_shape is not None
+        energy = method.parts.energy
+        images = data.image_shape is not None
         if not images and data.bounds is None:
             return None
         if isinstance(energy, Energy) and self._uses_sampler(energy, images=images):

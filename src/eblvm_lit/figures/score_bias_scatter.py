@@ -20,7 +20,7 @@ LOOKS = {"vaes": (COLOURS[0], "o"), "vages": (COLOURS[1], "s")}
 
 @styled
 def draw_score_bias(metrics: Mapping[str, float]) -> Figure | None:
-    """Draw what :class:`~eblvm_lit.evaluation.score_bias.ScoreBias` found, in logarithmic axes.
+    """Draw what :class:`~eblvm_lit.evaluation.studies.score_bias.ScoreBias` found, in logarithmic axes.
 
     Args:
         metrics: Numbers by name, with or without a split's prefix.

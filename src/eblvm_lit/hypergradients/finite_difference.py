@@ -108,7 +108,8 @@ class FiniteDifference(AdjointHypergradient):
     """
 
     def __init__(self, *, adjoint: AdjointHypergradient, radius: PositiveFloat = 1e-2) -> None:
-        self.inner, self.radius = adjoint, radius
+        self.inner = adjoint
+        self.radius = radius
         self.n_draws = adjoint.n_draws
 
     @property

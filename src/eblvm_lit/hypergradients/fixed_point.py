@@ -72,8 +72,11 @@ class FixedPoint(Hypergradient):
         n_particles: NonNegativeInt = 0,
         precision: Literal["fixed", "stepped"] = "fixed",
     ) -> None:
-        self.n_steps, self.value, self.step_size = n_steps, value, step_size
-        self.n_particles, self.precision = n_particles, precision
+        self.n_steps = n_steps
+        self.value = value
+        self.step_size = step_size
+        self.n_particles = n_particles
+        self.precision = precision
         self.n_latents = n_steps * n_particles
 
     @property
@@ -114,7 +117,8 @@ class FixedPoint(Hypergradient):
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
         """J, at the refined posterior or at phi, and its gradient through the steps."""
-        posterior, noise = cast(Posterior, problem.posterior), cast(Tensor, problem.latent_noise)
+        posterior = cast(Posterior, problem.posterior)
+        noise = cast(Tensor, problem.latent_noise)
         constant_energy = bind(cast(Energy, problem.energy), detached(theta))
 
         def refine(v: Tensor, energy: LatentEnergy, q_params: DistributionParams) -> DistributionParams:

@@ -82,9 +82,11 @@ def conjugate_gradient(
     """
     precondition = precondition or (lambda r: r)
     if start is None:
-        x, r = tree_map(torch.zeros_like, b), b
+        x = tree_map(torch.zeros_like, b)
+        r = b
     else:
-        x, r = start, tree_map(torch.sub, b, matvec(start))
+        x = start
+        r = tree_map(torch.sub, b, matvec(start))
     p = z = precondition(r)
     rz = _dot(r, z)
     going = torch.ones_like(rz)
@@ -112,7 +114,8 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
         >>> neumann(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 60, 0.1)
         {'x': tensor([0.2500, 0.2500])}
     """
-    term, total = b, b
+    term = b
+    total = b
     for _ in range(n_terms - 1):
         term = tree_map(lambda t, a: t - step_size * a, term, matvec(term))
         total = tree_map(torch.add, total, term)
@@ -169,7 +172,8 @@ class CurvatureHypergradient(AdjointHypergradient):
     """
 
     def __init__(self, *, damping: NonNegativeFloat, curvature: Literal["hessian", "fisher"]) -> None:
-        self.damping, self.curvature = damping, curvature
+        self.damping = damping
+        self.curvature = curvature
 
     def check(self, lower: LowerLevel) -> None:
         """Refuse the Fisher information for other divergences than KL.
@@ -239,7 +243,8 @@ class Implicit(CurvatureHypergradient):
         super().__init__(damping=damping, curvature=curvature)
         if (solver == "neumann") != (step_size is not None):
             raise ConfigError("step_size belongs to solver=neumann: set both, or neither.")
-        self.n_terms, self.step_size = n_terms, step_size
+        self.n_terms = n_terms
+        self.step_size = step_size
 
     @property
     def title(self) -> str:
@@ -250,7 +255,8 @@ class Implicit(CurvatureHypergradient):
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
         """The chosen approximation of the inverse curvature times -dJ/dphi."""
-        matvec, b = self.curvature_product(problem, theta, phi), tree_map(torch.neg, outer)
+        matvec = self.curvature_product(problem, theta, phi)
+        b = tree_map(torch.neg, outer)
         if self.step_size is None:
             return conjugate_gradient(matvec, b, self.n_terms), {}
         return neumann(matvec, b, self.n_terms, self.step_size), {}

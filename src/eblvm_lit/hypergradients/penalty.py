@@ -62,8 +62,12 @@ class Penalty(Hypergradient):
         step_size: PositiveFloat | None = None,
         preconditioner: Literal["adam", "none"] = "adam",
     ) -> None:
-        self.n_steps, self.step_size, self.preconditioner = n_steps, step_size, preconditioner
-        self.multiplier, self.growth, self.max_multiplier = multiplier, growth, max_multiplier
+        self.n_steps = n_steps
+        self.step_size = step_size
+        self.preconditioner = preconditioner
+        self.multiplier = multiplier
+        self.growth = growth
+        self.max_multiplier = max_multiplier
         self.n_draws = n_steps + 1
 
     @property
@@ -116,7 +120,8 @@ class Penalty(Hypergradient):
             direction = precondition(problem.whole(grad(loss)(p)))
             return tree_map(lambda x, d: x - lr * d, p, direction)
 
-        y, z = tree_map(torch.add, phi, shift), phi
+        y = tree_map(torch.add, phi, shift)
+        z = phi
         for i in range(self.n_steps):
             y = descend(y, lambda y, i=i: problem.lower(theta, y, i) + problem.upper(theta, y) / multiplier)
             z = descend(z, lambda z, i=i: problem.lower(theta, z, i))

@@ -56,7 +56,8 @@ class Unroll(Hypergradient):
     ) -> None:
         if (descent == "plain") != (step_size is not None):
             raise ConfigError("step_size belongs to plain descent: set both descent=plain and step_size, or neither.")
-        self.n_draws, self.lr_ahead = n_unroll, int(lr == "next")
+        self.n_draws = n_unroll
+        self.lr_ahead = int(lr == "next")
         self.rule: Optimizer | None = None if step_size is None else SGD(lr=step_size)
 
     @property

@@ -84,8 +84,10 @@ class Warm(CurvatureHypergradient):
         reset_every: PositiveInt | None = None,
     ) -> None:
         super().__init__(damping=damping, curvature=curvature)
-        self.n_steps, self.step_size = n_steps, step_size
-        self.preconditioner, self.reset_every = preconditioner, reset_every
+        self.n_steps = n_steps
+        self.step_size = step_size
+        self.preconditioner = preconditioner
+        self.reset_every = reset_every
 
     @property
     def title(self) -> str:
@@ -111,7 +113,8 @@ class Warm(CurvatureHypergradient):
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
         """w after this iteration's steps."""
-        age, flat = state["adjoint_age"], state["adjoint"]
+        age = state["adjoint_age"]
+        flat = state["adjoint"]
         if self.reset_every is not None:
             flat = torch.where(age % self.reset_every == 0, torch.zeros_like(flat), flat)
         w = self.solve(problem, self.curvature_product(problem, theta, phi), outer, unflatten(flat, phi))

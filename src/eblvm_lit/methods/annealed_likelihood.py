@@ -105,9 +105,17 @@ class AnnealedLikelihood(Method):
                 f"n_chains must be at least {-(-(n_falling + n_held) // n_held)}, so that one chain is at T = 1 in "
                 f"each iteration, not {n_chains}."
             )
-        self.energy, self.posterior, self.objective, self.optimizer = energy, posterior, objective, optimizer
-        self.n_chains, self.n_moves, self.step_size, self.hmc = n_chains, n_moves, step_size, HMC(n_leapfrog=n_leapfrog)
-        self.temperature, self.n_falling, self.n_held = temperature, n_falling, n_held
+        self.energy = energy
+        self.posterior = posterior
+        self.objective = objective
+        self.optimizer = optimizer
+        self.n_chains = n_chains
+        self.n_moves = n_moves
+        self.step_size = step_size
+        self.hmc = HMC(n_leapfrog=n_leapfrog)
+        self.temperature = temperature
+        self.n_falling = n_falling
+        self.n_held = n_held
         self._noise_axes: Any = None
         self.register_buffer("chain_v", torch.zeros(n_chains, *energy.event_shape))
         self.register_buffer("chain_age", torch.full((n_chains,), -1.0))  # before they have started
@@ -154,7 +162,8 @@ class AnnealedLikelihood(Method):
         """Start the chains, unless a checkpoint has brought them."""
         super().on_fit_start()
         if (self.chain_age < 0).any():
-            generator, train = keyed_generator(self.seed, "chains", device=self.device), self._data.splits.train
+            generator = keyed_generator(self.seed, "chains", device=self.device)
+            train = self._data.splits.train
             rows = torch.randint(len(train), (self.n_chains,), generator=generator, device=self.device)
             self.start(self._data.as_float(train[rows.to(train.device)]).to(self.chain_v), generator)
 
@@ -177,7 +186,8 @@ class AnnealedLikelihood(Method):
         self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The chains (B, *event) and their ages after some moves, and the mean acceptance of the last one."""
-        flat, acceptance = x.flatten(1), age.new_zeros(())
+        flat = x.flatten(1)
+        acceptance = age.new_zeros(())
         for start, *drawn in zip(noise["start"], noise["momentum"], noise["uniform"], strict=True):
             again = age >= self.n_falling + self.n_held
             age = torch.where(again, 0, age)
@@ -185,7 +195,9 @@ class AnnealedLikelihood(Method):
             T = self.temperature ** ((self.n_falling - age) / max(self.n_falling, 1)).clamp(min=0, max=1)
             size = self.step_size * T.sqrt().unsqueeze(1)
             move = self.hmc.move(lambda y, T=T: F(y.view_as(x)) / T, flat, MoveNoise(*drawn), size)
-            flat, age, acceptance = move.x, age + 1, move.acceptance.mean()
+            flat = move.x
+            age = age + 1
+            acceptance = move.acceptance.mean()
         return flat.view_as(x).detach(), age, acceptance
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -222,7 +234,8 @@ class AnnealedLikelihood(Method):
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Denoising score matching by F, shape (B,): the likelihood itself needs log Z."""
-        noise, F = self.objective.noise(v, (), generator), self.free_energy(self.live_state())
+        noise = self.objective.noise(v, (), generator)
+        F = self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)
 
     def check_processes(self, size: int) -> None:

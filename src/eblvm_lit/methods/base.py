@@ -46,7 +46,7 @@ class Method(
 
     Args:
         seed: All noise is a function of the seed and the iteration, so that a resumed run repeats the first one's.
-        compile: Whether the callback :class:`~eblvm_lit.training.compiling.Compiling` compiles the iteration.
+        compile: Whether the callback :class:`~eblvm_lit.training.callbacks.compiling.Compiling` compiles the iteration.
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
@@ -218,13 +218,16 @@ class Method(
             diagnostics: Further numbers for the record.
             buffers: New values of persistent buffers, the same in all processes.
         """
-        group, diagnostics = self.groups[name], diagnostics or {}
+        group = self.groups[name]
+        diagnostics = diagnostics or {}
         if state.minibatch is not WHOLE:
             keyed = {("grad", key): g for key, g in grads.items()}
             means = state.minibatch.mean_of({**keyed, "loss": loss, **diagnostics})
-            loss, grads = means["loss"], {key: means["grad", key] for key in grads}
+            loss = means["loss"]
+            grads = {key: means["grad", key] for key in grads}
             diagnostics = {key: means[key] for key in diagnostics}
-        rule, params = group.optimizer, state.params[group.network]
+        rule = group.optimizer
+        params = state.params[group.network]
         step = rule.update_ if state.in_place else rule.update
         clipped = grads if rule.clip_norm is None else clip(grads, rule.clip_norm)
         own = params if len(grads) == len(params) else group.of(params)
@@ -266,7 +269,8 @@ class Method(
 
     def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw the noise of one iteration, and run it, compiled or not."""
-        noise, run = minibatch.draw(self.draw_noise, v, generator), self.compiled or self.run_eagerly
+        noise = minibatch.draw(self.draw_noise, v, generator)
+        run = self.compiled or self.run_eagerly
         if minibatch is WHOLE:
             return run(state, v, noise)
         with statistics_over(self, minibatch):
@@ -318,7 +322,8 @@ class Method(
         """
         if self.trainer.max_steps < 1:
             raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
-        self.compiled, self._generator = None, torch.Generator(self.device)
+        self.compiled = None
+        self._generator = torch.Generator(self.device)
         # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
         self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
@@ -336,7 +341,8 @@ class Method(
         """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
         self.records = {}
         for v in [batches] if isinstance(batches, Tensor) else batches:
-            iteration, state = self.trainer.global_step, self._state
+            iteration = self.trainer.global_step
+            state = self._state
             self._set_rates(iteration)
             # Consecutive seeds: two iterations of one run never draw the same noise.
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)

@@ -91,11 +91,16 @@ class BiSM(Method):
         super().__init__(seed=seed, compile=compile)
         if (n_unroll is None) == (hypergradient is None):
             raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
-        self.energy, self.posterior = energy, posterior
-        self.objective, self.divergence = objective, divergence
+        self.energy = energy
+        self.posterior = posterior
+        self.objective = objective
+        self.divergence = divergence
         self.hypergradient: Hypergradient = hypergradient or Unroll(n_unroll=cast(int, n_unroll))
-        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.n_lower_steps, self.n_particles, self.lower_noise = n_lower_steps, n_particles, lower_noise
+        self.optimizer = optimizer
+        self.lower_optimizer = lower_optimizer or optimizer
+        self.n_lower_steps = n_lower_steps
+        self.n_particles = n_particles
+        self.lower_noise = lower_noise
         self.fit = PosteriorFit(
             energy=energy,
             posterior=posterior,
@@ -113,7 +118,8 @@ class BiSM(Method):
     @property
     def title(self) -> str:
         """With its objective, K and N."""
-        name, words = type(self.objective).__name__, self.objective.words
+        name = type(self.objective).__name__
+        words = self.objective.words
         return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
 
     def networks(self) -> dict[str, torch.nn.Module]:
@@ -177,14 +183,17 @@ class BiSM(Method):
         """J per example, averaged over L latents, shape (B,); of q(h|v; phi) after ``refine``, if there is one."""
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
         points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
-        energy, posterior, losses = bind(self.energy, theta), bind(self.posterior, phi), []
+        energy = bind(self.energy, theta)
+        posterior = bind(self.posterior, phi)
+        losses = []
         for eps in noise["latent"]:
             losses.append(objective.loss(BilevelScore(energy, posterior, points, eps, refine), points, noise["data"]))
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
         """J and G on a minibatch, with what a hypergradient needs of the lower level."""
-        upper, own = noise["upper"], noise["hypergradient"]
+        upper = noise["upper"]
+        own = noise["hypergradient"]
         return BilevelProblem(
             upper=lambda theta, phi, refine=None: self.upper_loss(theta, phi, v, upper, state.minibatch, refine).mean(),
             lower=lambda theta, phi, i: self.fit.loss(theta, phi, v, own, i).mean(),
@@ -200,7 +209,8 @@ class BiSM(Method):
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """J at the live phi, per example, shape (B,)."""
-        live, data = self.live_state(), self.objective.noise(v, (), generator)
+        live = self.live_state()
+        data = self.objective.noise(v, (), generator)
         noise = {"data": data, "latent": self.posterior.noise((self.n_particles,), v, generator)}
         return self.upper_loss(live.theta, live.phi, v, noise)
 

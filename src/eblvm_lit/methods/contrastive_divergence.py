@@ -71,7 +71,10 @@ class ContrastiveDivergence(Method):
         super().__init__(seed=seed, compile=compile)
         chain.check(energy)
         self.validation = validation
-        self.energy, self.chain, self.optimizer, self.n_chains = energy, chain, optimizer, n_chains
+        self.energy = energy
+        self.chain = chain
+        self.optimizer = optimizer
+        self.n_chains = n_chains
         self._lasting = [] if n_chains is None else list(chain.shapes(energy))
         self._noise_axes: Any = None
         if n_chains is not None:

@@ -71,7 +71,9 @@ class Critic(LossMethod):
         compile: Whether the iteration is compiled.
     """
 
-    trained, level, fixed = "critic", "critic", ("theta",)
+    trained = "critic"
+    level = "critic"
+    fixed = ("theta",)
 
     def __init__(
         self,
@@ -84,7 +86,8 @@ class Critic(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
-        self.critic, self.residual = critic, residual
+        self.critic = critic
+        self.residual = residual
 
     @abstractmethod
     def score_noise(self, v: Tensor, generator: torch.Generator) -> Any:
@@ -260,7 +263,9 @@ class VaGESFisher(LossWithPosterior, Critic):
         super().__init__(
             energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
         )
-        self.particles, self.estimate, self.n_particles = PosteriorParticles(), VaES(), n_particles
+        self.particles = PosteriorParticles()
+        self.estimate = VaES()
+        self.n_particles = n_particles
         self.keep_posterior(posterior, divergence, n_lower_steps)
 
     def score_noise(self, v: Tensor, generator: torch.Generator) -> Tensor:
@@ -269,11 +274,13 @@ class VaGESFisher(LossWithPosterior, Critic):
 
     def model_score(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """VaES at v, shape (B, *event)."""
-        energy, posterior = bind(self.energy, state.theta), self.posterior_at(state)
+        energy = bind(self.energy, state.theta)
+        posterior = self.posterior_at(state)
         h = self.particles.draw(energy, posterior, v, noise)
         return self.estimate(energy, posterior, v, h)
 
     def model_field(self, state: TrainState, v: Tensor) -> Tensor:
         """VaES at the mean of q; a derivative by v goes through that mean, too."""
-        energy, posterior = bind(self.energy, state.theta), self.posterior_at(state)
+        energy = bind(self.energy, state.theta)
+        posterior = self.posterior_at(state)
         return self.estimate(energy, posterior, v, posterior.mean(v).unsqueeze(0))

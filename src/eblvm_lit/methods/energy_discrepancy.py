@@ -52,7 +52,8 @@ class EnergyDiscrepancy(LossMethod):
         torch.Size([5])
     """
 
-    energy_type, instead = MarginalEnergy, ": use method=ed_latent"
+    energy_type = MarginalEnergy
+    instead = ": use method=ed_latent"
 
     def __init__(
         self,
@@ -66,7 +67,9 @@ class EnergyDiscrepancy(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
-        self.noise_std, self.n_negatives, self.w = noise_std, n_negatives, w
+        self.noise_std = noise_std
+        self.n_negatives = n_negatives
+        self.w = w
 
     @property
     def title(self) -> str:
@@ -75,7 +78,8 @@ class EnergyDiscrepancy(LossMethod):
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """xi and xi_1 ... xi_M, shape (1 + M, B, *event)."""
-        shape, options = (1 + self.n_negatives, *v.shape), {"dtype": v.dtype, "device": v.device}
+        shape = (1 + self.n_negatives, *v.shape)
+        options = {"dtype": v.dtype, "device": v.device}
         return {"perturbation": torch.randn(shape, generator=generator, **options)}
 
     def negatives(self, v: Tensor, noise: dict[str, Tensor]) -> Tensor:

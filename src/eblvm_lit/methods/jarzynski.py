@@ -24,7 +24,9 @@ from eblvm_lit.samplers.chains.base import Chain, energy_of
 __all__ = ["Jarzynski", "systematic"]
 
 # Of the start: the examples whose chains run for so many steps, and the draws among which the walkers are chosen.
-N_EXAMPLES, N_STEPS, N_DRAWS = 1000, 100, 10_000
+N_EXAMPLES = 1000
+N_STEPS = 100
+N_DRAWS = 10_000
 
 
 def systematic(weights: Tensor, u: Tensor, n: int) -> Tensor:
@@ -140,12 +142,17 @@ class Jarzynski(ContrastiveDivergence):
     @torch.no_grad()
     def start(self, v: Tensor, generator: torch.Generator) -> None:
         """Draw the walkers: chains from v (n, *event) say where the model is, and weights what their normal misses."""
-        chain, energy, A, drawn = self.chain, self.energy, v.new_zeros(N_DRAWS), {}
+        chain = self.chain
+        energy = self.energy
+        A = v.new_zeros(N_DRAWS)
+        drawn = {}
         X = chain.start(energy, v, chain.start_noise(energy, v, generator))
         for _ in range(0, N_STEPS, chain.n_steps):
             X = chain.run(energy, X, chain.noise(energy, len(v), v, generator))
         for name in chain.shapes(energy):
-            mean, std, eps = X[name].mean(0), X[name].std(0), v.new_empty(N_DRAWS, *X[name].shape[1:])
+            mean = X[name].mean(0)
+            std = X[name].std(0)
+            eps = v.new_empty(N_DRAWS, *X[name].shape[1:])
             drawn[name] = mean + std * eps.normal_(generator=generator)
             A -= sum_event(Normal(mean, std).log_prob(drawn[name]))
         F = by_rows(lambda *x: energy_of(energy, dict(zip(drawn, x, strict=True))), len(v), *drawn.values())
@@ -162,7 +169,8 @@ class Jarzynski(ContrastiveDivergence):
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Carbone et al. 2023, Algorithm 1, of which a process moves its own walkers."""
-        energy, chains = bind(self.energy, state.theta), self.chains_of(state.minibatch, v.device)
+        energy = bind(self.energy, state.theta)
+        chains = self.chains_of(state.minibatch, v.device)
         positive = self.positive_phase(energy, state, v, noise["positive"])
         X = {name: state.buffers[f"chain_{name}"] for name in self.chain.shapes(self.energy)}
         own = chains.rows_of(X, dict.fromkeys(X, 0))
@@ -174,7 +182,8 @@ class Jarzynski(ContrastiveDivergence):
             return energy_of(energy, positive).mean() + log_mean_exp(A), (A, F)
 
         grads, (value, (A, F)) = grad_and_value(loss, has_aux=True)(state.theta)
-        w, log_z = A.softmax(0), log_mean_exp(A)
+        w = A.softmax(0)
+        log_z = log_mean_exp(A)
         n_effective = 1 / w.square().sum()
         few = n_effective < self.resample_below * len(w)
         rows = torch.where(few, systematic(w, noise["resampling"], len(w)), torch.arange(len(w), device=w.device))

@@ -115,7 +115,8 @@ class LatentEnergyDiscrepancy(LossWithPosterior, EnergyDiscrepancy):
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
         """Estimates of F(v) - F(u_i), shape (M, B), of v (B, *event) and u (M, B, *event)."""
-        energy, q = self.energy_at(state.theta), self.posterior_at(state)
+        energy = self.energy_at(state.theta)
+        q = self.posterior_at(state)
         rows = u.flatten(0, 1)
         at_v = importance_weighted_bound(energy, v, *q.sample_and_log_prob(v, noise["at_data"]))
         latents = q.sample_and_log_prob(rows, noise["at_negatives"].flatten(1, 2))

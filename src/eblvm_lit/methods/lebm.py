@@ -80,13 +80,17 @@ class LEBM(Method):
                 f"LEBM trains a generator and a prior of its latents, which {type(energy).__name__} does not have: use "
                 "model=latent_prior, or latent_prior_toy for vectors."
             )
-        self.energy, self.optimizer, self.prior_optimizer = energy, optimizer, prior_optimizer or optimizer
-        self.prior_langevin, self.posterior_langevin = prior_langevin, posterior_langevin
+        self.energy = energy
+        self.optimizer = optimizer
+        self.prior_optimizer = prior_optimizer or optimizer
+        self.prior_langevin = prior_langevin
+        self.posterior_langevin = posterior_langevin
 
     @property
     def title(self) -> str:
         """With the numbers of steps."""
-        n, m = self.prior_langevin.n_steps, self.posterior_langevin.n_steps
+        n = self.prior_langevin.n_steps
+        m = self.posterior_langevin.n_steps
         return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
 
     def networks(self) -> dict[str, nn.Module]:

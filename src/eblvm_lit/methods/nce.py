@@ -52,7 +52,8 @@ class NCE(SelfNormalisedMethod):
         torch.Size([5])
     """
 
-    energy_type, instead = MarginalEnergy, ": use method=vnce"
+    energy_type = MarginalEnergy
+    instead = ": use method=vnce"
 
     def __init__(
         self,

@@ -110,7 +110,8 @@ class ParticleML(ContrastiveDivergence):
         """The minibatch, and where its h_n are after their steps."""
         if not self.per_example:
             return super().positive_phase(energy, state, v, noise)
-        rows, indices = state.minibatch.rows, self._indices(state, v)
+        rows = state.minibatch.rows
+        indices = self._indices(state, v)
         h = state.buffers["latents"][indices if rows is None else indices[rows]]
         return {"v": v, "h": self.chain.latents(energy, v, h, noise)}
 
@@ -118,7 +119,8 @@ class ParticleML(ContrastiveDivergence):
         """All particles after an iteration."""
         kept = super().kept(state, chains, positive, negative)
         if self.per_example:
-            indices, h = self._indices(state, positive["v"]), state.minibatch.gather(positive["h"]).detach()
+            indices = self._indices(state, positive["v"])
+            h = state.minibatch.gather(positive["h"]).detach()
             latents = state.buffers["latents"]
             copy = latents.index_copy_ if state.in_place else latents.index_copy
             kept["latents"] = copy(0, indices, h)

@@ -81,13 +81,18 @@ class PosteriorFit:
                 f"{type(energy).__name__} has {kinds[energy.continuous]} ones: choose a posterior that fits the model."
             )
         divergence.check(posterior)
-        self.posterior, self.divergence, self.objective = posterior, divergence, objective
-        self.n_steps, self.lower_noise = n_steps, lower_noise
-        self.energy, self.view = energy, view
+        self.posterior = posterior
+        self.divergence = divergence
+        self.objective = objective
+        self.n_steps = n_steps
+        self.lower_noise = lower_noise
+        self.energy = energy
+        self.view = view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
         """Noise of n evaluations of G; where the points are shared, of its latents alone."""
-        objective, data = self.objective, {}
+        objective = self.objective
+        data = {}
         if self.lower_noise == "fresh" and objective is not None and objective.perturbs:
             data = objective.noise(v, (n,), generator)
         return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
@@ -189,7 +194,9 @@ class LossWithPosterior(LossMethod):
         """
         if (posterior is None) != (divergence is None):
             raise ConfigError("A posterior needs a divergence to be fitted by: give both, or null for both (p(h|v)).")
-        self.posterior, self.divergence, self.n_lower_steps = posterior, divergence, 0
+        self.posterior = posterior
+        self.divergence = divergence
+        self.n_lower_steps = 0
         self.lower_optimizer = lower_optimizer or self.optimizer
         if posterior is not None and divergence is not None:
             self.n_lower_steps = n_lower_steps

@@ -55,12 +55,14 @@ class ScoreMatching(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
-        self.score, self.objective = score_of_model(score, energy), objective
+        self.score = score_of_model(score, energy)
+        self.objective = objective
 
     @property
     def title(self) -> str:
         """With its objective and score."""
-        name, words = type(self.objective).__name__, self.objective.words
+        name = type(self.objective).__name__
+        words = self.objective.words
         return f"{name}: {words}, {self.score.words}"
 
     @property
@@ -75,6 +77,7 @@ class ScoreMatching(LossMethod):
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
         """The objective per example, shape (B,)."""
-        objective, points = self.objective.on_minibatch(state.minibatch), self.objective.perturb(v, noise["data"])
+        objective = self.objective.on_minibatch(state.minibatch)
+        points = self.objective.perturb(v, noise["data"])
         score = self.score.function(bind(self.energy, state.theta), None, points, noise["score"])
         return objective.loss(score, points, noise["data"])

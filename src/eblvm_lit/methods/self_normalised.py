@@ -75,7 +75,9 @@ class SelfNormalisedMethod(LossMethod):
     ) -> None:
         super().__init__(optimizer=optimizer, seed=seed, compile=compile)
         self.check_energy(energy)
-        self.model, self.noise_distribution, self.n_proposals = SelfNormalised(energy), noise_distribution, n_proposals
+        self.model = SelfNormalised(energy)
+        self.noise_distribution = noise_distribution
+        self.n_proposals = n_proposals
         noise_distribution.prepare(energy.event_shape)
 
     @property
@@ -119,7 +121,8 @@ class SelfNormalisedMethod(LossMethod):
             v: Examples, shape (B, *event), for each of which samples are drawn.
             n_batches: How often.
         """
-        generator, found = keyed_generator(self.seed, "log_z", device=v.device), []
+        generator = keyed_generator(self.seed, "log_z", device=v.device)
+        found = []
         for _ in range(n_batches):
             noise = self.noise(v, generator)
             y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))

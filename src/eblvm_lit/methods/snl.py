@@ -99,7 +99,8 @@ class SNL(SelfNormalisedLikelihood):
         torch.Size([5])
     """
 
-    energy_type, instead = MarginalEnergy, ": use method=vsnl"
+    energy_type = MarginalEnergy
+    instead = ": use method=vsnl"
 
     @property
     def title(self) -> str:

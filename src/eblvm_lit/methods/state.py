@@ -107,7 +107,8 @@ class TrainState(NamedTuple):
         """Loss, gradient norm (before clipping) and diagnostics of each group's last step, as ``<group>_<number>``."""
         found: dict[str, Tensor] = {}
         for name, last in self.steps.items():
-            found[f"{name}_loss"], found[f"{name}_grad_norm"] = last.loss, norm(last.grads)
+            found[f"{name}_loss"] = last.loss
+            found[f"{name}_grad_norm"] = norm(last.grads)
             for key, value in last.diagnostics.items():
                 found[f"{name}_{key}"] = value
         return found

@@ -90,13 +90,15 @@ class VaGES(LossWithPosterior):
         if score.needs_posterior and (posterior is None or divergence is None):
             raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
         fitted = (posterior, divergence) if score.needs_posterior else (None, None)
-        self.objective, self.score = objective, score
+        self.objective = objective
+        self.score = score
         self.keep_posterior(*fitted, n_lower_steps, lower_optimizer, objective, lower_noise)
 
     @property
     def title(self) -> str:
         """With its objective, L and K."""
-        name, words = type(self.objective).__name__, self.objective.words
+        name = type(self.objective).__name__
+        words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
         return f"VaGES-{name}: {words} with variational estimates, {numbers}"
 
@@ -115,7 +117,8 @@ class VaGES(LossWithPosterior):
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
             lower_loss = partial(self.fit.loss, detached(theta), v=v, noise=noise["lower"], i=k)
             state = self.descend(state, "lower", lower_loss)
-        own, objective = noise[self.level], self.objective.on_minibatch(state.minibatch)
+        own = noise[self.level]
+        objective = self.objective.on_minibatch(state.minibatch)
         points = own["points"] if "points" in own else objective.perturb(v, own["data"])
         score, s, loss = self.estimate(theta, state, points, own)  # s = VaES(v), of particles from q(h|v; phi)
         z = objective.cotangent(s, points, own["data"])  # z = dJ/ds at s

@@ -101,7 +101,8 @@ class VNCE(LossWithPosterior, NCE):
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
         """The bounds at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
-        energy, q = self.energy_at(state.theta), self.posterior_at(state)
+        energy = self.energy_at(state.theta)
+        q = self.posterior_at(state)
         at_data = self.log_bound(energy, q, v, noise["at_data"])  # of one particle: the evidence bound
         return at_data, self.log_bound(energy, q, y, noise["at_noise"])
 

@@ -39,7 +39,8 @@ class SpectralConv(nn.Module):
     def __init__(self, *, v_shape: ImageShape, width: PositiveInt = 64, negative_slope: NonNegativeFloat = 0.1) -> None:
         super().__init__()
         n = halvings(v_shape)
-        self.event_shape, self.out_dim = tuple(v_shape), width * 2**n
+        self.event_shape = tuple(v_shape)
+        self.out_dim = width * 2**n
         layers: list[nn.Module] = []
         n_in = v_shape[0]
         for i in range(n + 1):
@@ -84,7 +85,8 @@ class BatchNormEncoder(nn.Module):
     def __init__(self, *, v_shape: ImageShape, width: PositiveInt = 48, negative_slope: NonNegativeFloat = 0.2) -> None:
         super().__init__()
         n = halvings(v_shape)
-        self.event_shape, self.out_dim = tuple(v_shape), 16 * width * 2**n
+        self.event_shape = tuple(v_shape)
+        self.out_dim = 16 * width * 2**n
         convolutions = [nn.Conv2d(v_shape[0], width, 3, padding=1, bias=False)]
         widths = [width * 2**i for i in range(n)]
         convolutions += [nn.Conv2d(w, 2 * w, 4, stride=2, padding=1, bias=False) for w in widths]
@@ -125,7 +127,8 @@ class ConvGenerator(nn.Module):
     def __init__(self, *, v_shape: ImageShape, h_dim: PositiveInt = 100, width: PositiveInt = 48) -> None:
         super().__init__()
         n = halvings(v_shape)
-        self.event_shape, self.h_dim = tuple(v_shape), h_dim
+        self.event_shape = tuple(v_shape)
+        self.h_dim = h_dim
         convolutions = [nn.ConvTranspose2d(h_dim, width * 2**n, 4, bias=False)]
         for i in range(n):
             n_in = convolutions[-1].out_channels

@@ -26,10 +26,12 @@ class _DownBlock(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, *, down: bool, rectified_shortcut: bool) -> None:
         super().__init__()
-        self.first, self.second = _convolution(n_in, n_in), _convolution(n_in, n_out)
+        self.first = _convolution(n_in, n_in)
+        self.second = _convolution(n_in, n_out)
         changes = n_in != n_out or down
         self.shortcut = _convolution(n_in, n_out, 1, residual=False) if changes else nn.Identity()
-        self.down, self.rectified_shortcut = down, rectified_shortcut
+        self.down = down
+        self.rectified_shortcut = rectified_shortcut
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(relu(self.first(relu(x))))
@@ -43,7 +45,8 @@ class _FirstBlock(nn.Module):
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.first, self.second = _convolution(n_in, n_out), _convolution(n_out, n_out)
+        self.first = _convolution(n_in, n_out)
+        self.second = _convolution(n_out, n_out)
         self.shortcut = _convolution(n_in, n_out, 1, residual=False)
 
     def forward(self, v: Tensor) -> Tensor:
@@ -85,7 +88,8 @@ class SpectralResNet(nn.Module):
         rectified_shortcut: bool = False,
     ) -> None:
         super().__init__()
-        self.event_shape, self.out_dim = image_shape(v_shape, 2**n_down), widths[-1]
+        self.event_shape = image_shape(v_shape, 2**n_down)
+        self.out_dim = widths[-1]
         blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
         for i, (n_in, n_out) in enumerate(pairwise(widths), start=1):
             blocks.append(_DownBlock(n_in, n_out, down=i < n_down, rectified_shortcut=rectified_shortcut))
@@ -107,8 +111,10 @@ class _UpBlock(nn.Module):
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.first_norm, self.second_norm = BatchNorm2d(n_in), BatchNorm2d(n_out)
-        self.first, self.second = _convolution(n_in, n_out), _convolution(n_out, n_out)
+        self.first_norm = BatchNorm2d(n_in)
+        self.second_norm = BatchNorm2d(n_out)
+        self.first = _convolution(n_in, n_out)
+        self.second = _convolution(n_out, n_out)
         self.shortcut = _convolution(n_in, n_out, 1, residual=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,7 +149,9 @@ class ResidualGenerator(nn.Module):
     def __init__(self, *, v_shape: ImageShape, h_dim: PositiveInt = 128, widths: Sizes = (256, 256, 256, 256)) -> None:
         super().__init__()
         side = 4 * 2 ** (len(widths) - 1)
-        self.event_shape, self.h_dim, self.width = image_shape(v_shape, 1), h_dim, widths[0]
+        self.event_shape = image_shape(v_shape, 1)
+        self.h_dim = h_dim
+        self.width = widths[0]
         if self.event_shape[1:] != (side, side):
             raise ConfigError(
                 f"{len(widths)} widths make images of {side} x {side} pixels, and v_shape is {list(v_shape)}: "

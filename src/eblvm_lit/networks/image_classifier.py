@@ -43,7 +43,8 @@ class ImageClassifier(nn.Module):
         for n_in, n_out, stride in sizes:
             layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.ReLU()]
         layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, out_dim), nn.ReLU()]
-        self.body, self.head = nn.Sequential(*layers), nn.Linear(out_dim, n_classes)
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(out_dim, n_classes)
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's initial weights are too small for short training
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

@@ -39,7 +39,8 @@ class ImageMLP(nn.Module):
 
     def __init__(self, *, v_shape: ImageShape, widths: Sizes = (1024, 1024, 1024)) -> None:
         super().__init__()
-        self.event_shape, self.out_dim = image_shape(v_shape, 1), widths[-1]
+        self.event_shape = image_shape(v_shape, 1)
+        self.out_dim = widths[-1]
         self.layers = nn.Sequential(*linear_layers([math.prod(self.event_shape), *widths], nn.SiLU))
 
     def forward(self, v: Tensor) -> Tensor:

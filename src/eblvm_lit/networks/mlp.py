@@ -28,7 +28,8 @@ class MLP(nn.Module):
 
     def __init__(self, *, sizes: Sizes, negative_slope: NonNegativeFloat = 0.2) -> None:
         super().__init__()
-        self.event_shape, self.out_dim = (sizes[0],), sizes[-1]
+        self.event_shape = (sizes[0],)
+        self.out_dim = sizes[-1]
         self.layers = nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, negative_slope)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ class _Block(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, negative_slope: float | None) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(n_in, n_in), nn.Linear(n_in, n_out)
+        self.first = nn.Linear(n_in, n_in)
+        self.second = nn.Linear(n_in, n_out)
         self.shortcut = nn.Linear(n_in, n_out)
         self.negative_slope = negative_slope
 
@@ -54,7 +55,9 @@ class ResidualMLP(nn.Module):
         self, *, sizes: Sizes, negative_slope: NonNegativeFloat | None = None, activate_last: bool = False
     ) -> None:
         super().__init__()
-        self.event_shape, self.out_dim, self.activate_last = (sizes[0],), sizes[-1], activate_last
+        self.event_shape = (sizes[0],)
+        self.out_dim = sizes[-1]
+        self.activate_last = activate_last
         self.blocks: Any = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -29,7 +29,8 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(elu(self.first(elu(x))))
         if self.down:
-            x, y = avg_pool2d(x, 2), avg_pool2d(y, 2)
+            x = avg_pool2d(x, 2)
+            y = avg_pool2d(y, 2)
         return y + self.shortcut(x)
 
 
@@ -74,9 +75,11 @@ class ResNet(nn.Module):
         checkpoint: bool = False,
     ) -> None:
         super().__init__()
-        self.event_shape, total = image_shape(v_shape, 8 * stem_stride), 8 * stem_stride
+        self.event_shape = image_shape(v_shape, 8 * stem_stride)
+        total = 8 * stem_stride
         depth, height, width = self.event_shape
-        self.checkpoint, self.out_dim = checkpoint, (height // total) * (width // total) * 8 * channels
+        self.checkpoint = checkpoint
+        self.out_dim = (height // total) * (width // total) * 8 * channels
         size, padding = (3, 1) if stem_stride == 1 else (2 * stem_stride, stem_stride // 2)
         self.stem = nn.Conv2d(depth, channels, size, stride=stem_stride, padding=padding)
         blocks = []
@@ -89,7 +92,8 @@ class ResNet(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
-        x, recompute = self.stem(v), self._recomputes()
+        x = self.stem(v)
+        recompute = self._recomputes()
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False) if recompute else block(x)
         return x.flatten(1)

@@ -27,7 +27,8 @@ class SmoothMLP(nn.Module):
 
     def __init__(self, *, sizes: Sizes) -> None:
         super().__init__()
-        self.h_dim, self.event_shape = sizes[0], (sizes[-1],)
+        self.h_dim = sizes[0]
+        self.event_shape = (sizes[-1],)
         self.layers = nn.Sequential(*linear_layers(sizes, nn.GELU)[:-1])
 
     def forward(self, h: Tensor) -> Tensor:

@@ -50,7 +50,9 @@ class TransposedConv(nn.Module):
     ) -> None:
         super().__init__()
         n = halvings(v_shape)
-        self.event_shape, self.h_dim, self.first = tuple(v_shape), h_dim, (width * 2**n, 4, 4)
+        self.event_shape = tuple(v_shape)
+        self.h_dim = h_dim
+        self.first = (width * 2**n, 4, 4)
         # a transposed convolution of one pixel is a product of matrices, which a CPU does faster
         layers: list[nn.Module] = [nn.Linear(h_dim, 16 * self.first[0]), nn.Unflatten(1, self.first)]
         channels = [width * 2 ** (n - i) for i in range(n)] + [v_shape[0]]

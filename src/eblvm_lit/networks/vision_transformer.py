@@ -31,7 +31,9 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, n_heads: int) -> None:
         super().__init__()
-        self.n_heads, self.qkv, self.proj = n_heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.n_heads = n_heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape (B, N, D) of x (B, N, D)."""
@@ -44,7 +46,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.fc1, self.fc2 = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.fc1 = nn.Linear(dim, 4 * dim)
+        self.fc2 = nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape of x."""
@@ -56,9 +59,12 @@ class Block(nn.Module):
 
     def __init__(self, dim: int, n_heads: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
-        self.attn, self.mlp = Attention(dim, n_heads), FeedForward(dim)
-        self.ls1, self.ls2 = LayerScale(dim), LayerScale(dim)
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.attn = Attention(dim, n_heads)
+        self.mlp = FeedForward(dim)
+        self.ls1 = LayerScale(dim)
+        self.ls2 = LayerScale(dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape of x."""
@@ -98,7 +104,8 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, *, dim: int, depth: int, patch: int, grid: int, n_heads: int | None = None) -> None:
         super().__init__()
-        self.dim, self.grid = dim, grid
+        self.dim = dim
+        self.grid = grid
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         self.mask_token = nn.Parameter(torch.zeros(1, dim))  # used in training alone, but part of the released weights
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid**2, dim))
@@ -115,7 +122,8 @@ class VisionTransformer(nn.Module):
         """
         _, n, dim = state["pos_embed"].shape
         depth = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
-        patch, grid = state["patch_embed.proj.weight"].shape[-1], round((n - 1) ** 0.5)
+        patch = state["patch_embed.proj.weight"].shape[-1]
+        grid = round((n - 1) ** 0.5)
         with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then overwritten
             network = cls(dim=dim, depth=depth, patch=patch, grid=grid)
         network.load_state_dict(dict(state))
@@ -125,7 +133,8 @@ class VisionTransformer(nn.Module):
         """The position embeddings of a grid of another side, shape (1, 1 + side^2, D)."""
         if side == self.grid:
             return self.pos_embed
-        of_class, of_patches = self.pos_embed[:, :1], self.pos_embed[:, 1:]
+        of_class = self.pos_embed[:, :1]
+        of_patches = self.pos_embed[:, 1:]
         grid = of_patches.unflatten(1, (self.grid, self.grid)).permute(0, 3, 1, 2)
         factor = (side + OFFSET) / self.grid
         grid = interpolate(grid, scale_factor=(factor, factor), mode="bicubic")

@@ -90,7 +90,9 @@ class FittedNormal(NoiseDistribution):
         products: Any = 0.0
         for batch in batches:
             rows = batch.double().flatten(1)  # sums of squares lose digits
-            n, total, products = n + len(rows), total + rows.sum(0), products + rows.T @ rows
+            n = n + len(rows)
+            total = total + rows.sum(0)
+            products = products + rows.T @ rows
         mean = total / n
         variances, axes = torch.linalg.eigh(products / n - mean.outer(mean))
         n_flat = int((variances < self.min_std**2).sum())

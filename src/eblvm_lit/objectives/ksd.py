@@ -41,7 +41,8 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
         (tensor(True), tensor(True))
     """
     gap = v - x
-    square, precision = gap.square().sum(-1), bandwidth**-2
+    square = gap.square().sum(-1)
+    precision = bandwidth**-2
     trace = v.shape[-1] * precision - square * precision**2
     return (-0.5 * square * precision).exp() * ((s * t).sum(-1) + ((s - t) * gap).sum(-1) * precision + trace)
 
@@ -135,8 +136,10 @@ class KSD(Objective):
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Loss per example, shape (B,)."""
-        x, s = v.flatten(1), score(v).flatten(1)
-        b, n = self._bandwidth(x), len(v)
+        x = v.flatten(1)
+        s = score(v).flatten(1)
+        b = self._bandwidth(x)
+        n = len(v)
         if self.pairs != "all":
             self.check_batch_size(n)
             partner = s.roll(n // 2, 0)
@@ -149,8 +152,10 @@ class KSD(Objective):
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         r""":math:`2 (k\, s(v') + \nabla_{v'} k)`, averaged over the partners v' of each v, shape (B, *event)."""
-        x, t = v.flatten(1), s.flatten(1)
-        b, n = self._bandwidth(x), len(v)
+        x = v.flatten(1)
+        t = s.flatten(1)
+        b = self._bandwidth(x)
+        n = len(v)
         if self.pairs != "all":
             self.check_batch_size(n)
             gap = x - x.roll(n // 2, 0)

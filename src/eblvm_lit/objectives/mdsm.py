@@ -50,8 +50,11 @@ class MDSM(Objective):
         ladder: Literal["linear", "geometric"] = "linear",
         lower_weighting: bool = True,
     ) -> None:
-        self.sigma_min, self.sigma_max, self.sigma0 = sigma_min, sigma_max, sigma0
-        self.ladder, self.lower_weighting = ladder, lower_weighting
+        self.sigma_min = sigma_min
+        self.sigma_max = sigma_max
+        self.sigma0 = sigma0
+        self.ladder = ladder
+        self.lower_weighting = lower_weighting
 
     def levels(self, v: Tensor) -> Tensor:
         """The ladder of a batch, shape (B,)."""

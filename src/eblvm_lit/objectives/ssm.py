@@ -44,7 +44,8 @@ class SSM(Objective):
         projection: Literal["rademacher", "gaussian"] = "rademacher",
         norm: Literal["exact", "projected"] = "exact",
     ) -> None:
-        self.projection, self.norm = projection, norm
+        self.projection = projection
+        self.norm = norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Directions ``u``, shape (*shape, B, *event)."""

@@ -70,7 +70,9 @@ class Adam(Optimizer):
         clip_norm: PositiveFloat | None = None,
     ) -> None:
         super().__init__(lr=lr, schedule=schedule, clip_norm=clip_norm)
-        self.betas, self.eps, self.weight_decay = (betas[0], betas[1]), eps, weight_decay
+        self.betas = (betas[0], betas[1])
+        self.eps = eps
+        self.weight_decay = weight_decay
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
         """One step of Adam."""
@@ -78,8 +80,11 @@ class Adam(Optimizer):
         step = state["step"] + 1
         # Bias corrections are numbers: they go to the step size and to eps instead of to whole tensors.
         root = bias_correction(beta2, step).sqrt()
-        size, eps = lr * root / bias_correction(beta1, step), self.eps * root
-        moved, first, second = {}, {}, {}
+        size = lr * root / bias_correction(beta1, step)
+        eps = self.eps * root
+        moved = {}
+        first = {}
+        second = {}
         for name, p in params.items():
             g = grads[name] + self.weight_decay * p if self.weight_decay else grads[name]
             first[name] = state["exp_avg"][name].lerp(g, 1 - beta1)
@@ -112,9 +117,13 @@ class Adam(Optimizer):
         silently wrong step: gradients are laid out as their parameters first. Moments with other strides, as those of a
         checkpoint may have, and devices without such a kernel take :meth:`update`.
         """
-        own, first, second = [], [], []
+        own = []
+        first = []
+        second = []
         for name, p in params.items():
-            g, m, s = grads[name], state["exp_avg"][name], state["exp_avg_sq"][name]
+            g = grads[name]
+            m = state["exp_avg"][name]
+            s = state["exp_avg_sq"][name]
             if p.device.type not in ("cpu", "cuda") or not p.stride() == m.stride() == s.stride():
                 return super().update_(params, grads, state, lr)
             own.append(g if g.stride() == p.stride() else torch.empty_like(p).copy_(g))

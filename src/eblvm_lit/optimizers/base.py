@@ -46,7 +46,9 @@ class Optimizer(ABC):
             raise ConfigError(f"An optimizer needs lr > 0, not {lr}.")
         if clip_norm is not None and not clip_norm > 0:
             raise ConfigError(f"clip_norm must be positive or null, not {clip_norm}.")
-        self.lr, self.schedule, self.clip_norm = lr, schedule or Constant(), clip_norm
+        self.lr = lr
+        self.schedule = schedule or Constant()
+        self.clip_norm = clip_norm
 
     def init(self, params: Params) -> State:
         """The state before the first step."""

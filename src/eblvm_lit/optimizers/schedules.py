@@ -71,7 +71,8 @@ class Step(Schedule):
     """
 
     def __init__(self, *, factor: PositiveFloat = 0.1, n_stages: PositiveInt = 6) -> None:
-        self.factor, self.n_stages = factor, n_stages
+        self.factor = factor
+        self.n_stages = n_stages
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""
@@ -91,7 +92,8 @@ class Exponential(Schedule):
     """
 
     def __init__(self, *, factor: PositiveFloat, every: PositiveInt = 1) -> None:
-        self.factor, self.every = factor, every
+        self.factor = factor
+        self.every = every
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""
@@ -113,7 +115,8 @@ class Warmup(Schedule):
     """
 
     def __init__(self, *, n_iterations: PositiveInt, schedule: Schedule) -> None:
-        self.n_iterations, self.schedule = n_iterations, schedule
+        self.n_iterations = n_iterations
+        self.schedule = schedule
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
         """See :class:`Schedule`."""

@@ -33,7 +33,8 @@ class StatefulOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Mapping[str, nn.Parameter], rule: Optimizer) -> None:
         super().__init__(list(params.values()), {"lr": rule.lr})
-        self.names, self.rule = list(params), rule
+        self.names = list(params)
+        self.rule = rule
         state = rule.init({name: p.detach() for name, p in params.items()})
         for name, p in params.items():
             self.state[p] = {slot: state[slot][name] for slot in rule.slots}

@@ -41,7 +41,8 @@ class BernoulliPosterior(Posterior):
 
     def __init__(self, *, v_dim: PositiveInt, h_dim: PositiveInt, temperature: NonNegativeFloat = 0.1) -> None:
         super().__init__()
-        self.h_dim, self.temperature = h_dim, temperature
+        self.h_dim = h_dim
+        self.temperature = temperature
         self.linear = nn.Linear(v_dim, h_dim)
 
     def logits(self, v: Tensor) -> Tensor:

@@ -152,14 +152,17 @@ class NetworkGaussianPosterior(GaussianPosterior):
         std_range: Pair | None = None,
     ) -> None:
         super().__init__()
-        self.h_dim, self.network, self.std_range = h_dim, network, std_range
+        self.h_dim = h_dim
+        self.network = network
+        self.std_range = std_range
         self.mean_head = nn.Linear(network.out_dim, h_dim)
         self.log_std_head = nn.Linear(network.out_dim, h_dim)
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation, each of shape (B, H)."""
         features = self.network(v)
-        mean, raw = at_least_float32(self.mean_head(features)), at_least_float32(self.log_std_head(features))
+        mean = at_least_float32(self.mean_head(features))
+        raw = at_least_float32(self.log_std_head(features))
         if self.std_range is None:
             return mean, raw
         low, high = self.std_range
@@ -187,7 +190,8 @@ class EncoderPosterior(GaussianPosterior):
 
     def __init__(self, *, network: FeatureNetwork, h_dim: PositiveInt = 100) -> None:
         super().__init__()
-        self.h_dim, self.network = h_dim, network
+        self.h_dim = h_dim
+        self.network = network
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:

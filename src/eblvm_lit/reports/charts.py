@@ -80,10 +80,12 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
     axes = figure.subplots()
     open_frame(axes, groups[0].data.replace("_", " "))
     for i, group in enumerate(groups):  # a group has the same look in all figures
-        curve, colour = mean_curve(group, metric), COLOURS[i % len(COLOURS)]
+        curve = mean_curve(group, metric)
+        colour = COLOURS[i % len(COLOURS)]
         if len(curve) > 1:
             axes.plot(curve.index, curve["mean"], color=colour, linestyle=DASHES[i % len(DASHES)], label=_words(group))
-            low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+            low = curve["mean"] - curve["std"]
+            high = curve["mean"] + curve["std"]
             axes.fill_between(curve.index, low, high, color=colour, alpha=0.16, linewidth=0)
     fit_axis(axes.yaxis, np.concatenate([line.get_ydata() for line in axes.lines]), n_ticks=6)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -120,7 +122,8 @@ def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
             axes.scatter(point[column], point["quality"], s=26, zorder=3, label=_words(groups[i]), **look)
         fit_axis(axes.xaxis, points[column], ratio=8.0)
         fit_axis(axes.yaxis, points["quality"], n_ticks=6)
-        limits, colours = axes.get_ylim(), [COLOURS[i % len(COLOURS)] for i in points.index]
+        limits = axes.get_ylim()
+        colours = [COLOURS[i % len(COLOURS)] for i in points.index]
         axes.vlines(points[column], points["low"], points["high"], colours, linewidth=0.8)
         axes.set(xlabel=label, ylim=limits)  # the intervals of two seeds can be longer than the axis
     front = points[points["front"]]
@@ -157,7 +160,9 @@ class Grid:
     """
 
     def __init__(self, cells: dict[tuple[float, float], Group], rows: str, columns: str) -> None:
-        self.cells, self.rows, self.columns = cells, rows, columns
+        self.cells = cells
+        self.rows = rows
+        self.columns = columns
         group = next(iter(cells.values()))
         fixed = [group.text(key) for key in group.keys if key not in (rows, columns)]
         self.data = group.data
@@ -211,7 +216,8 @@ def draw_grid(grid: Grid, metric: str) -> Figure:
     image = axes.imshow(np.ma.masked_invalid(means), cmap=colours, aspect="auto")
     for y, x in np.argwhere(means.notna().to_numpy()):
         luminance = np.dot(image.to_rgba(means.iloc[y, x])[:3], (0.2126, 0.7152, 0.0722))
-        text, colour = texts.iloc[y, x].replace(" (", "\n("), "black" if luminance > 0.45 else "white"
+        text = texts.iloc[y, x].replace(" (", "\n(")
+        colour = "black" if luminance > 0.45 else "white"
         axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, color=colour)
     frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{grid.title}")
     axes.set_xticks(range(means.shape[1]), [f"{value:g}" for value in means.columns])

@@ -73,7 +73,8 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
         if not folder.is_dir():
             raise ConfigError(f"There is no folder {folder}.")
         found |= dict.fromkeys(sorted(path.parent.resolve() for path in folder.rglob("config.yaml")))
-    runs, left_out = [], {}
+    runs = []
+    left_out = {}
     for folder in found:
         try:
             config = flatten(read_yaml(folder / "config.yaml"))
@@ -157,7 +158,8 @@ class Group:
         """A distinguishing setting, such as ``n_unroll=5``."""
         value = self.value(key)
         if key.endswith("._target_"):
-            key, value = key.removesuffix("._target_"), str(value).rsplit(".", 1)[-1]
+            key = key.removesuffix("._target_")
+            value = str(value).rsplit(".", 1)[-1]
         return f"{setting_name(key)}={str(value).lower() if isinstance(value, bool) else value}"
 
     @property

@@ -24,7 +24,10 @@ from eblvm_lit.utils.quantities import direction
 
 __all__ = ["ARROWS", "choose_metrics", "find_published", "footnotes", "show", "summarise", "tables", "to_markdown"]
 
-WORSE, UNLIKE, BEST, BEST_OF_METHOD = "†", "‡", "★", "☆"
+WORSE = "†"
+UNLIKE = "‡"
+BEST = "★"
+BEST_OF_METHOD = "☆"
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
 LABELS = ("method", "best", "second")  # columns whose cells may break
 UNITS = {
@@ -109,8 +112,10 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
     for i, group in enumerate(groups):
         published = find_published(group.runs[0].config)
         for metric in metrics:
-            values, number = group.pooled(metric), published.get(metric, Published())
-            mean, n = values.mean(), int(values.count())
+            values = group.pooled(metric)
+            number = published.get(metric, Published())
+            mean = values.mean()
+            n = int(values.count())
             if n:
                 comparable = direction(metric) and not math.isnan(number.value) and not number.differs
                 worse = direction(metric) * (mean - number.value) < 0 if comparable else None
@@ -127,7 +132,8 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 def _best(summary: pd.DataFrame) -> pd.Series:
     """A mark at the best of several means of a data set, and of a method on it."""
-    marks, way = pd.Series("", summary.index, dtype=object), summary["metric"].map(direction)
+    marks = pd.Series("", summary.index, dtype=object)
+    way = summary["metric"].map(direction)
     for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):
         rivals = (summary["mean"] * way).groupby([summary[name] for name in by])
         marks[(way != 0) & (rivals.transform("size") > 1) & rivals.rank(ascending=False).eq(1)] = f" {mark}"
@@ -230,7 +236,8 @@ def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
         console.width = 10**4
     endless = console.options.update(width=10**4)
     for data, table in by_data.items():
-        shown, whole = _rich_table(data, table), table.shape[1]
+        shown = _rich_table(data, table)
+        whole = table.shape[1]
         while table.shape[1] > 3 and console.measure(shown, options=endless).minimum > console.width:
             table = table.iloc[:, :-1]
             shown = _rich_table(data, table)

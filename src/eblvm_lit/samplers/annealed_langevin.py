@@ -66,7 +66,9 @@ class AnnealedLangevin(Dynamics):
         denoise_std: NonNegativeFloat = 0.1,
         n_leapfrog: NonNegativeInt = 0,
     ) -> None:
-        self.step_size, self.denoise_std, self.n_leapfrog = step_size, denoise_std, n_leapfrog
+        self.step_size = step_size
+        self.denoise_std = denoise_std
+        self.n_leapfrog = n_leapfrog
         self.kinds = Dynamics.kinds if n_leapfrog else (*Dynamics.kinds, "score")
         falling = temperature ** (1 - torch.arange(n_falling, dtype=torch.float64) / max(n_falling, 1))
         self.temperatures = torch.cat(
@@ -101,7 +103,8 @@ class AnnealedLangevin(Dynamics):
             return
         x = tuple(part.detach() for part in chains.start)
         moving = chains.moving or (1.0,) * len(x)
-        drift, shapes = 0.5 * self.step_size**2, [part.shape[1:] for part in x]
+        drift = 0.5 * self.step_size**2
+        shapes = [part.shape[1:] for part in x]
         sizes = [shape.numel() for shape in shapes]
         drawn = noise.steps(self.n_steps, sum(sizes), dtype=x[0].dtype)
         for temperature, (row, _) in zip(self.temperatures.tolist(), drawn, strict=True):
@@ -113,12 +116,16 @@ class AnnealedLangevin(Dynamics):
 
     def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """Moves of Hamiltonian Monte Carlo: at T their stationary distribution is exp(-E / T)."""
-        flat, hmc = FlatChains(chains), HMC(n_leapfrog=self.n_leapfrog)
-        x, here = flat.x, None
+        flat = FlatChains(chains)
+        hmc = HMC(n_leapfrog=self.n_leapfrog)
+        x = flat.x
+        here = None
         numbers = noise.steps(self.n_steps, x.shape[1], 1, dtype=x.dtype)
         for temperature, (xi, uniform) in zip(self.temperatures.clamp(min=COLDEST).tolist(), numbers, strict=True):
             known = None if here is None else (here[0] / temperature, here[1] / temperature)
-            size, drawn = self.step_size * math.sqrt(temperature), MoveNoise(xi, uniform[:, 0])
+            size = self.step_size * math.sqrt(temperature)
+            drawn = MoveNoise(xi, uniform[:, 0])
             move = hmc.move(lambda x, t=temperature: flat.energies(x) / t, x, drawn, size, known)
-            x, here = move.x, (temperature * move.energy, temperature * move.slope)
+            x = move.x
+            here = (temperature * move.energy, temperature * move.slope)
             yield flat.parts(x)

@@ -74,8 +74,12 @@ class ChainSamples(Sampler):
         denoise_latents: bool = False,
         bfloat16: bool = False,
     ) -> None:
-        self.dynamics, self.kind, self.batch_size = dynamics, kind, batch_size
-        self.deep_images_only, self.denoise_latents, self.bfloat16 = deep_images_only, denoise_latents, bfloat16
+        self.dynamics = dynamics
+        self.kind = kind
+        self.batch_size = batch_size
+        self.deep_images_only = deep_images_only
+        self.denoise_latents = denoise_latents
+        self.bfloat16 = bfloat16
         self.record: dict[str, float] = {}
 
     @property
@@ -169,7 +173,8 @@ class ChainSamples(Sampler):
         as_float: Callable[[Tensor], Tensor] | None,
     ) -> Callable[[slice, SampleNoise], Chains]:
         """A function that maps a batch and its noise to its chains."""
-        kind, dynamics = self.check(energy, posterior, examples), self.dynamics
+        kind = self.check(energy, posterior, examples)
+        dynamics = self.dynamics
         dtype = next(energy.parameters()).dtype
 
         def prepare(_: slice, noise: SampleNoise) -> Chains:
@@ -181,7 +186,8 @@ class ChainSamples(Sampler):
                 return Chains(energy.energy, (v, h), denoised=(True, self.denoise_latents))
             if kind == "gibbs":
                 return with_latents(cast(ConditionalEnergy, energy), v)
-            q, known = cast(Posterior, posterior), cast(Tensor, examples)
+            q = cast(Posterior, posterior)
+            known = cast(Tensor, examples)
             if kind == "mean":
                 fixed = copy.deepcopy(q).eval().requires_grad_(False)
                 return Chains(lambda v: energy.energy(v, fixed.mean(v)), (v,))
@@ -214,7 +220,9 @@ class ChainSamples(Sampler):
         Raises:
             ConfigError: Without any sample, or if the chains diverge.
         """
-        device, ends, trace = next(energy.parameters()).device, [], ChainTrace()
+        device = next(energy.parameters()).device
+        ends = []
+        trace = ChainTrace()
         with eval_mode(energy):
             for first in range(0, len(samples), self.batch_size):
                 rows = slice(first, min(first + self.batch_size, len(samples)))

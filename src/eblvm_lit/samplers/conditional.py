@@ -195,8 +195,10 @@ def inpaint(
             f"{type(sampler).__name__} does not complete images of {type(energy).__name__}: use ChainSamples, and an "
             "energy with a tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v)."
         )
-    p, dynamics = next(energy.parameters()), sampler.dynamics
-    v, missing = v.to(p), 1 - keep.to(p)
+    p = next(energy.parameters())
+    dynamics = sampler.dynamics
+    v = v.to(p)
+    missing = 1 - keep.to(p)
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         moving = missing[rows]

@@ -58,8 +58,13 @@ class DiffusiveGibbs(Dynamics):
         step_size: PositiveFloat = 0.1,
         denoise_std: NonNegativeFloat = 0.0,
     ) -> None:
-        self.n_sweeps, self.n_levels, self.n_moves, self.step_size = n_sweeps, n_levels, n_moves, step_size
-        self.noise_max, self.noise_min, self.denoise_std = noise_max, noise_min, denoise_std
+        self.n_sweeps = n_sweeps
+        self.n_levels = n_levels
+        self.n_moves = n_moves
+        self.step_size = step_size
+        self.noise_max = noise_max
+        self.noise_min = noise_min
+        self.denoise_std = denoise_std
 
     @property
     def n_steps(self) -> int:
@@ -68,16 +73,19 @@ class DiffusiveGibbs(Dynamics):
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """The variables after each level; see :meth:`Dynamics.steps`."""
-        flat, mala = FlatChains(chains), HMC(n_leapfrog=1)
+        flat = FlatChains(chains)
+        mala = HMC(n_leapfrog=1)
         x = flat.x
         levels = torch.logspace(math.log10(self.noise_max), math.log10(self.noise_min), self.n_levels).tolist()
         numbers = noise.steps(self.n_steps, (2 + self.n_moves) * x.shape[1], 1 + self.n_moves, dtype=x.dtype)
         for tau, (normal, uniforms) in zip(levels * self.n_sweeps, numbers, strict=True):
-            drawn, uniform = normal.unflatten(1, (2 + self.n_moves, -1)).unbind(1), uniforms.unbind(1)
+            drawn = normal.unflatten(1, (2 + self.n_moves, -1)).unbind(1)
+            uniform = uniforms.unbind(1)
             y = x + tau * drawn[0]
             proposal = y + tau * drawn[1]
             taken = uniform[0].log() < unrounded(flat.energies, x) - unrounded(flat.energies, proposal)
-            x, here = proposal.where(taken.unsqueeze(1), x), None
+            x = proposal.where(taken.unsqueeze(1), x)
+            here = None
             size = (self.step_size**-2 + tau**-2) ** -0.5
 
             def posterior(x: Tensor, y: Tensor = y, tau: float = tau) -> Tensor:
@@ -85,5 +93,6 @@ class DiffusiveGibbs(Dynamics):
 
             for momentum, u in zip(drawn[2:], uniform[1:], strict=True):
                 move = mala.move(posterior, x, MoveNoise(momentum, u), size, here)
-                x, here = move.x, (move.energy, move.slope)
+                x = move.x
+                here = (move.energy, move.slope)
             yield flat.parts(x)

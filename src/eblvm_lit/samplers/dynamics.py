@@ -59,8 +59,10 @@ class FlatChains:
     """
 
     def __init__(self, chains: Chains, copies: int = 1) -> None:
-        start, moving = chains.start, chains.moving or (1.0,) * len(chains.start)
-        self._chains, self._shapes = chains, [part.shape[1:] for part in start]
+        start = chains.start
+        moving = chains.moving or (1.0,) * len(chains.start)
+        self._chains = chains
+        self._shapes = [part.shape[1:] for part in start]
         self._given = tuple(part.repeat(copies, *[1] * (part.dim() - 1)) for part in chains.given)
         self.x = self._rows(start).repeat(copies, 1)
         zeros = [torch.as_tensor(m == 0, device=x.device).expand_as(x) for m, x in zip(moving, start, strict=True)]

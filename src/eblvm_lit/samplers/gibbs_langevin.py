@@ -47,20 +47,27 @@ class GibbsLangevin(Dynamics):
         step_size: PositiveFloat = 0.1,
         denoise_std: NonNegativeFloat = 0.0,
     ) -> None:
-        self.n_steps, self.n_moves, self.step_size, self.denoise_std = n_steps, n_moves, step_size, denoise_std
+        self.n_steps = n_steps
+        self.n_moves = n_moves
+        self.step_size = step_size
+        self.denoise_std = denoise_std
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """v and h after each step; see :meth:`Dynamics.steps`."""
-        v, mala = chains.start[0], HMC(n_leapfrog=1)
-        size, moves = v[0].numel(), self.n_moves
+        v = chains.start[0]
+        mala = HMC(n_leapfrog=1)
+        size = v[0].numel()
+        moves = self.n_moves
         for normal, uniform in noise.steps(self.n_steps, moves * size, moves, dtype=v.dtype):
             h = () if chains.draw_latents is None else (chains.draw_latents(v, noise),)
             flat = FlatChains(
                 chains._replace(start=(v,), given=h or chains.given, moving=chains.moving and chains.moving[:1])
             )
-            x, here = flat.x, None
+            x = flat.x
+            here = None
             for momentum, u in zip(normal.split(size, 1), uniform.unbind(1), strict=True):
                 move = mala.move(flat.energies, x, MoveNoise(momentum, u), self.step_size, here)
-                x, here = move.x, (move.energy, move.slope)
+                x = move.x
+                here = (move.energy, move.slope)
             (v,) = flat.parts(x)
             yield v, *h

@@ -65,7 +65,9 @@ class HMC:
     def __init__(
         self, *, n_leapfrog: PositiveInt = 3, step_size: PositiveFloat = 0.3, target_acceptance: Fraction = 0.65
     ) -> None:
-        self.n_leapfrog, self.step_size, self.target_acceptance = n_leapfrog, step_size, target_acceptance
+        self.n_leapfrog = n_leapfrog
+        self.step_size = step_size
+        self.target_acceptance = target_acceptance
 
     def noise(self, x: Tensor, generator: torch.Generator) -> MoveNoise:
         """Noise of one move of chains at x (B, D)."""
@@ -105,7 +107,10 @@ class HMC:
             before = unrounded(energy, x) if rounds else before
         else:
             before, slope_before = here
-        end, momentum, after, slope = x, noise.momentum, before, slope_before
+        end = x
+        momentum = noise.momentum
+        after = before
+        slope = slope_before
         for _ in range(self.n_leapfrog):
             momentum = momentum - 0.5 * step_size * slope
             end = end + step_size * momentum

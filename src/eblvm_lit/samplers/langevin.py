@@ -57,7 +57,8 @@ class Langevin(Sampler):
     def __init__(
         self, *, n_steps: NonNegativeInt, step_size: PositiveFloat, noise_std: NonNegativeFloat | None = None
     ) -> None:
-        self.n_steps, self.step_size = n_steps, step_size
+        self.n_steps = n_steps
+        self.step_size = step_size
         self.noise_std = math.sqrt(step_size) if noise_std is None else noise_std
 
     def noise(self, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -92,9 +93,11 @@ class Langevin(Sampler):
         """
         x = tuple(part.detach() for part in start)
         energy_grad = grad(energy, argnums=tuple(range(len(x))))
-        ratio, slopes = x[0].new_zeros(len(x[0])), energy_grad(*x)
+        ratio = x[0].new_zeros(len(x[0]))
+        slopes = energy_grad(*x)
         for step in range(self.n_steps):
-            x, last = self._moved(x, slopes, noise, step), slopes
+            x = self._moved(x, slopes, noise, step)
+            last = slopes
             slopes = energy_grad(*x)
             for g, g_next, eps in zip(last, slopes, noise, strict=True):
                 c = 0.5 * self.step_size / self.noise_std * (g + g_next)

@@ -67,7 +67,10 @@ class PosteriorChain(nn.Module):
 
     def __init__(self, *, energy: Energy, langevin: Langevin, seed: int = 0) -> None:
         super().__init__()
-        self.energy, self.langevin, self.seed, self.h_dim = energy, langevin, seed, energy.h_dim
+        self.energy = energy
+        self.langevin = langevin
+        self.seed = seed
+        self.h_dim = energy.h_dim
 
     def forward(self, v: Tensor) -> Tensor:
         """h, shape (B, H), of v (B, *event)."""

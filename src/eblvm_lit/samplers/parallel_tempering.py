@@ -56,24 +56,34 @@ class ParallelTempering(Dynamics):
         n_leapfrog: PositiveInt = 1,
         denoise_std: NonNegativeFloat = 0.0,
     ) -> None:
-        self.n_steps, self.step_size, self.denoise_std = n_steps, step_size, denoise_std
-        self.temperature, self.n_temperatures, self.n_leapfrog = temperature, n_temperatures, n_leapfrog
+        self.n_steps = n_steps
+        self.step_size = step_size
+        self.denoise_std = denoise_std
+        self.temperature = temperature
+        self.n_temperatures = n_temperatures
+        self.n_leapfrog = n_leapfrog
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """The variables at T = 1 after each step; see :meth:`Dynamics.steps`."""
-        k, b, flat = self.n_temperatures, len(noise), FlatChains(chains, self.n_temperatures)
-        x, hmc = flat.x, HMC(n_leapfrog=self.n_leapfrog)
+        k = self.n_temperatures
+        b = len(noise)
+        flat = FlatChains(chains, self.n_temperatures)
+        x = flat.x
+        hmc = HMC(n_leapfrog=self.n_leapfrog)
         betas = self.temperature ** -torch.linspace(0, 1, k, dtype=x.dtype, device=x.device)
         beta = betas.repeat_interleave(b)
-        size, here = (self.step_size / beta.sqrt()).unsqueeze(1), None
+        size = (self.step_size / beta.sqrt()).unsqueeze(1)
+        here = None
         drawn = noise.steps(self.n_steps, k * x.shape[1], 2 * k, dtype=x.dtype)
         for step, (normal, uniform) in enumerate(drawn):
             momentum = normal.unflatten(1, (k, -1)).transpose(0, 1).flatten(0, 1)
             moving, exchanging = uniform.unflatten(1, (2, k)).permute(1, 2, 0)
             move = hmc.move(lambda x: beta * flat.energies(x), x, MoveNoise(momentum, moving.flatten()), size, here)
-            energy, slope = move.energy / beta, move.slope / beta.unsqueeze(1)
+            energy = move.energy / beta
+            slope = move.slope / beta.unsqueeze(1)
             rows = self._exchanged(betas, energy.view(k, b), exchanging, first=step % 2).flatten()
-            x, here = move.x[rows], (beta * energy[rows], beta.unsqueeze(1) * slope[rows])
+            x = move.x[rows]
+            here = (beta * energy[rows], beta.unsqueeze(1) * slope[rows])
             yield flat.parts(x[:b])
 
     @staticmethod
@@ -81,9 +91,11 @@ class ParallelTempering(Dynamics):
         """Which row each replica (K, B) takes its state from."""
         k, b = energy.shape
         rows = torch.arange(k * b, device=energy.device).view(k, b)
-        cold, hot = slice(first, k - 1, 2), slice(first + 1, k, 2)
+        cold = slice(first, k - 1, 2)
+        hot = slice(first + 1, k, 2)
         log_ratio = (betas[cold] - betas[hot]).unsqueeze(1) * (energy[cold] - energy[hot])
         taken = uniform[cold].log() < log_ratio
         exchanged = rows.clone()
-        exchanged[cold], exchanged[hot] = rows[hot].where(taken, rows[cold]), rows[cold].where(taken, rows[hot])
+        exchanged[cold] = rows[hot].where(taken, rows[cold])
+        exchanged[hot] = rows[cold].where(taken, rows[hot])
         return exchanged

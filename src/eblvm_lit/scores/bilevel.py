@@ -44,7 +44,9 @@ class BilevelScore:
     def __init__(
         self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor, refine: Refinement | None = None
     ) -> None:
-        self.energy, self.posterior, self.refine = energy, posterior, refine
+        self.energy = energy
+        self.posterior = posterior
+        self.refine = refine
         q_params = posterior.distribution_params(v)
         if refine is not None:
             q_params = refine(v, energy.at(v), q_params)

@@ -35,11 +35,13 @@ class ImportanceScore:
     """
 
     def __init__(self, energy: Energy, h: Tensor) -> None:
-        self.energy, self.h = energy, h
+        self.energy = energy
+        self.h = h
 
     def free_energy(self, v: Tensor) -> Tensor:
         """The estimate of F(v), shape (B,)."""
-        n, m = len(self.h), self.h.shape[-1]
+        n = len(self.h)
+        m = self.h.shape[-1]
         return math.log(n) - m * math.log(2) - torch.logsumexp(-self.energy.energy(v, self.h), 0)
 
     def __call__(self, v: Tensor) -> Tensor:

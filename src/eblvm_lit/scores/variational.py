@@ -206,7 +206,9 @@ class VariationalFunction:
     def __init__(
         self, estimator: VariationalScore, energy: Energy, posterior: Posterior | None, sets: tuple[Tensor, ...]
     ) -> None:
-        self.estimator, self.energy, self.posterior = estimator, energy, posterior
+        self.estimator = estimator
+        self.energy = energy
+        self.posterior = posterior
         self.h, self.h_mean, self.h_cov = sets
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -275,7 +277,8 @@ class VariationalScore(ScoreEstimator):
                 f"{type(self.estimate).__name__} is for latents that are distributed as q, and those of "
                 f"{type(self.particles).__name__} are not: use estimate=vaes or particles=posterior."
             )
-        self.n_particles, self.sets = n_particles, SETS[sets]
+        self.n_particles = n_particles
+        self.sets = SETS[sets]
         self.needs_posterior = self.particles.needs_posterior
 
     def check(self, energy: Energy) -> None:

@@ -76,7 +76,8 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
     Raises:
         ConfigError: If it is of another method or of other sizes, or holds no averages.
     """
-    found, state = checkpoint["eblvm_lit"], checkpoint["state_dict"]
+    found = checkpoint["eblvm_lit"]
+    state = checkpoint["state_dict"]
     if found["method"] != (name := torch.typename(type(method))):
         raise ConfigError(f"{path} was written by {found['method']}, but this run is a {name}.")
     if weights == "ema":

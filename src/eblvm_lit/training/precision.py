@@ -13,7 +13,9 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["choose_precision", "stored_precision"]
 
-SINGLE, HALF, DOUBLE = "32-true", "bf16-mixed", "64-true"
+SINGLE = "32-true"
+HALF = "bf16-mixed"
+DOUBLE = "64-true"
 
 
 def choose_precision(

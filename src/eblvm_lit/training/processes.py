@@ -81,7 +81,8 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     logging.getLogger("torch.distributed.elastic").propagate = False  # the errors below say it in one sentence
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
-    config.rdzv_backend, config.rdzv_endpoint = "c10d", "127.0.0.1:0"
+    config.rdzv_backend = "c10d"
+    config.rdzv_endpoint = "127.0.0.1:0"
     if hasattr(config, "signals_to_handle"):  # torch 2.9
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}

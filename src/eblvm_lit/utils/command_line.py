@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.types import RunMode
 
-__all__ = ["override", "pasteable"]
+__all__ = ["config_folders", "in_sweep", "nearest", "override", "pasteable", "typed_command"]
+
+LEAST_LIKENESS = 0.6  # of two words for a hint, by difflib: up to it, likeness is luck
 
 
 def override(key: str, value: str) -> str:
@@ -34,3 +42,56 @@ def pasteable(key: str, value: str) -> str:
         'ckpt="lr=0.1/last.ckpt"'
     """
     return shlex.quote(override(key, value))
+
+
+def nearest(name: str, names: Collection[str]) -> str | None:
+    """The name whose last word is the same as that of another one or most like it; None if none is like it.
+
+    Example:
+        >>> nearest("n_lower_steps", ["method.n_lower_steps", "n_validations"])
+        'method.n_lower_steps'
+        >>> nearest("trainer.max_step", ["trainer.max_steps", "trainer.devices"])
+        'trainer.max_steps'
+        >>> nearest("dsn", ["dsm", "snl"]), nearest("test", ["threads"]), nearest("trainer.foo", ["schedule.floor"])
+        ('dsm', None, None)
+    """
+
+    def likeness(known: str) -> tuple[float, float, bool]:
+        pairs = ((known.rpartition(".")[2], name.rpartition(".")[2]), (known, name))
+        word, whole = (SequenceMatcher(a=a, b=b).ratio() for a, b in pairs)
+        return word, whole, known[:2] == name[:2]
+
+    found = {known: likeness(known) for known in names}
+    like = [known for known, (word, whole, _) in found.items() if word == 1 or min(word, whole) > LEAST_LIKENESS]
+    return max(like, key=found.__getitem__, default=None)
+
+
+def in_sweep() -> bool:
+    """Whether this process runs a job of ``-m``.
+
+    Example:
+        >>> in_sweep()
+        False
+    """
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def typed_command() -> dict[str, Any]:
+    """The command line of this run, as :func:`~eblvm_lit.utils.run_files.read_command` gives it; without Hydra, empty.
+
+    Example:
+        >>> typed_command()
+        {}
+    """
+    if not HydraConfig.initialized():
+        return {}
+    return {"overrides": [*HydraConfig.get().overrides.task], "choices": {**HydraConfig.get().runtime.choices}}
+
+
+def config_folders() -> list[Path]:
+    """The folders of configurations that the command line names besides this package's."""
+    if not HydraConfig.initialized():
+        return []
+    sources = HydraConfig.get().runtime.config_sources
+    chosen = (source for source in sources if source.provider not in ("main", "hydra", "schema"))
+    return [Path(source.path) for source in chosen if source.schema == "file"]

@@ -17,7 +17,10 @@ __all__ = ["explain_lack_of_memory", "keep_freed_memory", "lacks_memory"]
 # How torch and its libraries say on a CPU that memory is lacking.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "could not create a memory", "std::bad_alloc")
 
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # constants of glibc's malloc.h
+# constants of glibc's malloc.h
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3
+MMAP_MAX = -4
 
 
 @contextmanager

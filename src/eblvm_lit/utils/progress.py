@@ -45,14 +45,17 @@ def progress_bar(
 
 def _lines(what: str, total: int, interval: float) -> Callable[[int], None]:
     """A function that prints the progress at intervals; nothing of work that is over before."""
-    done, began = 0, time.monotonic()
+    done = 0
+    began = time.monotonic()
     last = began
 
     def on_step(n: int) -> None:
         nonlocal done, last
-        done, now = done + n, time.monotonic()
+        done = done + n
+        now = time.monotonic()
         if now - last >= interval and done < total:
-            last, left = now, timedelta(seconds=round((now - began) / done * (total - done)))
+            last = now
+            left = timedelta(seconds=round((now - began) / done * (total - done)))
             say(f"{what}: {done:,} of {total:,}, {left} left")
 
     return on_step

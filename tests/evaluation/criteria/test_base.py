@@ -29,7 +29,9 @@ def prdc_by_definition(x, y, k=3, k_density=5):
         radii = [radius(centres, j, k) for j in range(len(centres))]
         return [[float((p - c).norm()) <= r for c, r in zip(centres, radii, strict=True)] for p in points]
 
-    in_data, in_samples, dense = inside(x, y, k), inside(y, x, k), inside(x, y, k_density)
+    in_data = inside(x, y, k)
+    in_samples = inside(y, x, k)
+    dense = inside(x, y, k_density)
     return {
         "precision": sum(map(any, in_data)) / len(x),
         "recall": sum(map(any, in_samples)) / len(y),
@@ -40,7 +42,9 @@ def prdc_by_definition(x, y, k=3, k_density=5):
 
 @pytest.mark.parametrize(("dim", "offset"), [(1, 1000.0), (9, 0.0)])
 def test_all_four_are_what_they_are_defined_to_be(dim, offset, monkeypatch):
-    x, y = 0.6 * normal(23, dim) + 0.7 + offset, normal(31, dim, seed=1) + offset  # fewer samples, narrower, moved
+    # fewer samples, narrower, moved
+    x = 0.6 * normal(23, dim) + 0.7 + offset
+    y = normal(31, dim, seed=1) + offset
     found = prdc(x, y)
     assert found == pytest.approx(prdc_by_definition(x, y), abs=1e-12)
     assert found["precision"] != found["recall"]
@@ -50,7 +54,8 @@ def test_all_four_are_what_they_are_defined_to_be(dim, offset, monkeypatch):
 
 @pytest.mark.parametrize("kind", [PrecisionRecall, DensityCoverage, MeanDiscrepancy])
 def test_samples_are_compared_with_the_first_examples_where_a_number_is_given(kind):
-    x, y = set_of(normal(20, 3)), normal(40, 3, seed=1) + 0.5
+    x = set_of(normal(20, 3))
+    y = normal(40, 3, seed=1) + 0.5
     assert kind(n_max=25).compute(x, set_of(y), TITLES) == kind().compute(x, set_of(y[:25]), TITLES)
 
 
@@ -73,7 +78,8 @@ def kernel(x, y, b=1.3):
 
 
 def test_the_discrepancy_is_what_it_is_defined_to_be():
-    x, y = normal(7, 3), normal(5, 3, seed=1) + 0.5
+    x = normal(7, 3)
+    y = normal(5, 3, seed=1) + 0.5
     within = sum(
         sum(kernel(z[i], z[j]) for i, j in product(range(len(z)), repeat=2) if i != j) / (len(z) * (len(z) - 1))
         for z in (x, y)
@@ -95,7 +101,9 @@ def kid(x, y):
 @pytest.mark.parametrize(("discrepancy", "k"), [(mmd, kernel), (kid, cubic)], ids=["mmd", "kid"])
 def test_the_discrepancy_is_unbiased(discrepancy, k):
     # two distributions on two points each: all sets of two, with their probabilities, against the discrepancy of these
-    points, p, q = normal(2, 3), (0.3, 0.7), (0.8, 0.2)
+    points = normal(2, 3)
+    p = (0.3, 0.7)
+    q = (0.8, 0.2)
     mean = 0.0
     for a, b, c, d in product(range(2), repeat=4):
         mean += p[a] * p[b] * q[c] * q[d] * discrepancy(points[[a, b]], points[[c, d]])
@@ -106,7 +114,8 @@ def test_the_discrepancy_is_unbiased(discrepancy, k):
 
 
 def test_inception_score_is_one_of_the_undecided_and_the_number_of_classes_of_the_sure():
-    undecided, sure = torch.zeros(20, 5), 100 * torch.eye(5).repeat(4, 1)
+    undecided = torch.zeros(20, 5)
+    sure = 100 * torch.eye(5).repeat(4, 1)
     for logits, expected in ((undecided, 1), (sure, 5), (sure[:1].expand(20, 5), 1)):
         found = InceptionScore(n_splits=1).compute(set_of(normal(20, 2), logits), None, TITLES)
         assert found == {"inception_score": pytest.approx(expected, abs=1e-9), "inception_score_std": 0}
@@ -122,10 +131,12 @@ def test_criteria_are_those_of_the_libraries():
     from torchmetrics.image.inception import InceptionScore as TheirScore
     from torchmetrics.image.kid import KernelInceptionDistance
 
-    x, y = (normal(30, 50, seed=0).relu() + 0.1).float(), normal(30, 50, seed=1).relu().float()
+    x = (normal(30, 50, seed=0).relu() + 0.1).float()
+    y = normal(30, 50, seed=1).relu().float()
     identity = torch.nn.Identity()
     identity.num_features = 50
-    fid, kid = FrechetInceptionDistance(feature=identity), KernelInceptionDistance(identity, subsets=1, subset_size=30)
+    fid = FrechetInceptionDistance(feature=identity)
+    kid = KernelInceptionDistance(identity, subsets=1, subset_size=30)
     for metric in (fid, kid):
         metric.update(x, real=False)
         metric.update(y, real=True)
@@ -149,7 +160,8 @@ def test_precision_and_recall_are_those_of_torch_fidelity_and_include_ties():
     def ours(x, y):
         return PrecisionRecall(k=3).compute(set_of(x), set_of(y), TITLES)
 
-    x, y = normal(300, 50), 1.1 * normal(200, 50, seed=1)
+    x = normal(300, 50)
+    y = 1.1 * normal(200, 50, seed=1)
     theirs = prc_features_to_metric(x, y, prc_neighborhood=3, verbose=False)
     assert ours(x, y) == pytest.approx({name: theirs[name] for name in ("precision", "recall")}, abs=1e-6)
     digits = torch.tensor(load_digits().data)[torch.randperm(1797, generator=torch.Generator().manual_seed(0))][:1600]

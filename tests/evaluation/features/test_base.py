@@ -86,7 +86,8 @@ def test_the_transformer_is_that_of_torchvision_where_no_channel_is_scaled():
     names = {"ln_1": "norm1", "ln_2": "norm2", "self_attention.out_proj": "attn.proj"}
     names |= {"mlp.0": "mlp.fc1", "mlp.3": "mlp.fc2"}
     for i, k in product(range(2), ("weight", "bias")):
-        there, here = f"encoder.layers.encoder_layer_{i}", f"blocks.{i}"
+        there = f"encoder.layers.encoder_layer_{i}"
+        here = f"blocks.{i}"
         state |= {f"{there}.{a}.{k}": own[f"{here}.{b}.{k}"] for a, b in names.items()}
         state[f"{there}.self_attention.in_proj_{k}"] = own[f"{here}.attn.qkv.{k}"]
     theirs.load_state_dict(state)
@@ -140,10 +141,12 @@ def test_weights_are_hashed_before_they_are_unpickled_and_execute_nothing(kind, 
 
 
 def test_weights_are_found_in_the_cache_or_in_torchs_own_folder_or_downloaded(offline, monkeypatch, tmp_path):
-    name, calls = URL_INCEPTION_V3.rsplit("/", 1)[1], []
+    name = URL_INCEPTION_V3.rsplit("/", 1)[1]
+    calls = []
     monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *args, **options: calls.append((args, options)))
     features = InceptionFeatures(cache_dir=str(tmp_path / "cache"))
-    own, hub = tmp_path / "cache" / name, tmp_path / "hub" / "checkpoints" / name
+    own = tmp_path / "cache" / name
+    hub = tmp_path / "hub" / "checkpoints" / name
     assert features.find() == own
     assert calls == [((URL_INCEPTION_V3, str(own)), {"hash_prefix": SHA256})]
     for path in (hub, own):
@@ -174,7 +177,8 @@ def trained(digits, tmp_path_factory):
 
 def test_the_classifier_knows_the_digits(trained, digits):
     assert trained.accuracy > 0.9
-    images, labels = as_images(digits, digits.splits.test), digits.labels.test
+    images = as_images(digits, digits.splits.test)
+    labels = digits.labels.test
     found = trained.extract(images)
     assert found.rows.shape == (197, 32)
     assert float((found.logits.argmax(-1) == labels).double().mean()) == trained.accuracy
@@ -207,13 +211,15 @@ def test_a_classifier_needs_labels_and_of_attributes_it_has_no_classes(digits, t
 
 def test_data_are_looked_at_once_and_others_do_not_take_the_same_file(tmp_path):
     def looked_at(shift=0, seed=0, **options):
-        features, data = RandomFeatures(seed=seed), textures(shift)
+        features = RandomFeatures(seed=seed)
+        data = textures(shift)
         features.prepare(data)
         reference = ReferenceImages(cache_dir=str(tmp_path), **{"n_max": 40, **options})
         known = reference.load(data, features)
         return features.n_seen, known, reference.path(data, features, rows=False)
 
-    (first, known, path), (again, read, same) = looked_at(), looked_at()
+    (first, known, path) = looked_at()
+    (again, read, same) = looked_at()
     assert (first, again, path) == (40, 0, same)
     assert torch.equal(known.gaussian.covariance, read.gaussian.covariance)
     path.write_bytes(path.read_bytes()[:-1])

@@ -5,12 +5,12 @@ import copy
 import pytest
 import torch
 
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.samples.generator_images import GeneratedImages
 from eblvm_lit.methods.bidvl import base
+from eblvm_lit.runs.instantiate import instantiate
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import bidvl, changed, generator, minibatch, sngan
 from helpers.iterating import start
@@ -69,7 +69,8 @@ def test_running_statistics_are_those_of_torchs_own_passes(float64):
     method = bidvl("offset")
     v, noise = minibatch(method)
     draw = noise["lower"][0]
-    encoder, generator = copy.deepcopy(method.posterior), copy.deepcopy(method.generator)
+    encoder = copy.deepcopy(method.posterior)
+    generator = copy.deepcopy(method.generator)
     v_hat = copy.deepcopy(generator)(draw["h_hat"])
     generator(encoder.rsample(v, draw["eps"]))
     encoder.distribution_params(v_hat)

@@ -16,7 +16,9 @@ from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRati
 from helpers import bidvl_networks
 
 every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
-ENCODER, GENERATOR, BOTH = {"encoder"}, {"generator"}, {"encoder", "generator"}
+ENCODER = {"encoder"}
+GENERATOR = {"generator"}
+BOTH = {"encoder", "generator"}
 # whose parameters each term has a gradient of, beside the energy's, which the lower level leaves alone
 MOVES = {"reconstruction": BOTH, "prior": ENCODER, "energy": GENERATOR, "latent": GENERATOR, "posterior": ENCODER}
 
@@ -35,7 +37,9 @@ def moved(term, networks):
 @every_loss
 def test_each_term_moves_whom_it_should(name, float64):
     loss = bidvl_networks.LOSSES[name]
-    networks, v, noise = bidvl_networks.networks(loss), torch.randn(7, bidvl_networks.V_DIM), bidvl_networks.noise(7)
+    networks = bidvl_networks.networks(loss)
+    v = torch.randn(7, bidvl_networks.V_DIM)
+    noise = bidvl_networks.noise(7)
     wanted = {**MOVES, "latent": BOTH} if name == "complete" else MOVES
     for term, value in loss.lower(networks, v, noise).items():
         assert moved(value, networks) - {"energy"} == wanted[term], term
@@ -48,7 +52,8 @@ def test_each_term_moves_whom_it_should(name, float64):
 
 def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
     """r' KL(q(h|v) || p(v, h)) with p(v|h) = N(G(h), I/2), less its constant, h integrated out exactly."""
-    v, d = torch.randn(3, bidvl_networks.V_DIM), bidvl_networks.V_DIM
+    v = torch.randn(3, bidvl_networks.V_DIM)
+    d = bidvl_networks.V_DIM
     q = randomise(eb.LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
     g = randomise(nn.Linear(bidvl_networks.H_DIM, d))
     eps, w = hermite(4, bidvl_networks.H_DIM)
@@ -74,9 +79,12 @@ def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
 
 def test_terms_b_c_and_d_have_their_values(float64):
     loss = OffsetLatentTerm(ratio=ConstantRatio(scale=0.3))
-    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
+    networks = bidvl_networks.networks(loss)
+    v = torch.randn(5, bidvl_networks.V_DIM)
+    noise = bidvl_networks.noise(5)
     v_hat = networks.generator(noise["h_hat"])
-    lower, upper = loss.lower(networks, v, noise), loss.upper(networks, v, noise)[0]
+    lower = loss.lower(networks, v, noise)
+    upper = loss.upper(networks, v, noise)[0]
     torch.testing.assert_close(lower["energy"], networks.energy(v_hat))
     error = (networks.encoder.moments(v_hat)[0] - noise["h_hat"]) ** 2
     torch.testing.assert_close(lower["latent"], error.mean(-1))
@@ -90,8 +98,11 @@ def test_terms_b_c_and_d_have_their_values(float64):
 @pytest.mark.parametrize("name", ["joint", "canonical"])
 def test_terms_of_a_joint_energy_have_their_values(name, float64):
     loss = bidvl_networks.LOSSES[name]
-    networks, v, noise = bidvl_networks.networks(loss), torch.randn(5, bidvl_networks.V_DIM), bidvl_networks.noise(5)
-    terms, (mean, log_std) = loss.lower(networks, v, noise), networks.encoder.moments(v)
+    networks = bidvl_networks.networks(loss)
+    v = torch.randn(5, bidvl_networks.V_DIM)
+    noise = bidvl_networks.noise(5)
+    terms = loss.lower(networks, v, noise)
+    (mean, log_std) = networks.encoder.moments(v)
     h = mean + log_std.exp() * noise["eps"]
     log_q = Independent(Normal(mean, log_std.exp()), 1).log_prob(h)
     torch.testing.assert_close(terms["posterior"], log_q + networks.energy(v, h))
@@ -100,10 +111,12 @@ def test_terms_of_a_joint_energy_have_their_values(name, float64):
 
 
 def test_ratios_weigh_low_energies_up_and_have_no_gradient(float64):
-    energy, v = bidvl_networks.energy().eval(), torch.randn(6, bidvl_networks.V_DIM, requires_grad=True)
+    energy = bidvl_networks.energy().eval()
+    v = torch.randn(6, bidvl_networks.V_DIM, requires_grad=True)
     e = energy(v).detach()
     excess = e.mean() - e
-    sigmoid, exponential = SigmoidRatio(scale=0.1)(energy, v), ClampedExponentialRatio(scale=0.1)(energy, v)
+    sigmoid = SigmoidRatio(scale=0.1)(energy, v)
+    exponential = ClampedExponentialRatio(scale=0.1)(energy, v)
     torch.testing.assert_close(sigmoid, 0.1 / (1 + torch.exp(-excess)))
     torch.testing.assert_close(exponential, 0.1 * torch.exp(excess).clamp(0.8, 1.2))
     torch.testing.assert_close(ConstantRatio(scale=0.1)(energy, v), torch.full((6,), 0.1))
@@ -112,14 +125,17 @@ def test_ratios_weigh_low_energies_up_and_have_no_gradient(float64):
     assert sigmoid[e.argmin()] == sigmoid.max() > sigmoid.min()
 
 
-N_V, N_H = 4, 3
+N_V = 4
+N_H = 3
 STATES = list(itertools.product(range(N_V), range(N_H)))
 
 
 class TableEnergy(eb.Energy):
     """E(v, h), any table of numbers; v and h are indicators."""
 
-    event_shape, h_dim, continuous = (N_V,), N_H, False
+    event_shape = (N_V,)
+    h_dim = N_H
+    continuous = False
 
     def __init__(self):
         super().__init__()
@@ -162,8 +178,12 @@ def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergen
     """J - KL(q(v)||p(v)) = KL(q(v) q(h|v) || q(v) p(h|v)) - KL(generator || p), log Z and all."""
     data = torch.tensor([[3, 2, 10], [7, 5, 3], [1, 8, 6], [4, 2, 9]], dtype=torch.float64)
     made = torch.tensor([[9, 1, 2], [6, 7, 4], [3, 3, 8], [5, 2, 10]], dtype=torch.float64)
-    (v, h), (v_hat, h_hat) = indicators(data), indicators(made)
-    q, g, generator, noise = data / data.sum(), made / made.sum(), Told(v_hat), {"eps": h, "h_hat": h_hat}
+    (v, h) = indicators(data)
+    (v_hat, h_hat) = indicators(made)
+    q = data / data.sum()
+    g = made / made.sum()
+    generator = Told(v_hat)
+    noise = {"eps": h, "h_hat": h_hat}
     energy = TableEnergy()
     p = torch.softmax(-energy.table.flatten(), 0).view(N_V, N_H)
     objective = kl(q, p) - kl(g, p)

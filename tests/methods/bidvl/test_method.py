@@ -8,10 +8,10 @@ from torch import nn
 
 import eblvm_lit as eb
 from cases import randomise
-from eblvm_lit.cli import run as training
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.methods.bidvl.losses import OffsetLatentTerm
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
+from eblvm_lit.runs import run as training
 from helpers import bidvl_networks, iterating
 from helpers.bidvl_images import SHAPE, bidvl, changed, flat, minibatch
 from helpers.image_files import write_cifar10
@@ -75,11 +75,13 @@ def released(energy, encoder, generator, upper, lower, v, noise):
     def divergence(mean, log_std):
         return 0.5 * (mean**2 + (2 * log_std).exp() - 2 * log_std - 1).sum(1)
 
-    n_latents, v_hat = encoder.h_dim, generator(noise["upper"]["h_hat"]).detach()
+    n_latents = encoder.h_dim
+    v_hat = generator(noise["upper"]["h_hat"]).detach()
     descend(upper, energy.free_energy(v) - energy.free_energy(v_hat))
     descend(lower, divergence(*encoder.moments(v_hat)) / n_latents)
     for drawn in noise["lower"]:
-        v_hat, (mean, log_std) = generator(drawn["h_hat"]), encoder.moments(v)
+        v_hat = generator(drawn["h_hat"])
+        (mean, log_std) = encoder.moments(v)
         rebuilt = generator(mean + log_std.exp() * drawn["eps"])
         both = bidvl_networks.R * ((rebuilt - v).square().sum(1) + divergence(mean, log_std))
         mean_hat, log_std_hat = encoder.moments(v_hat)
@@ -136,7 +138,8 @@ def unrolling(n, **options):
 
 def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_steps(float64):
     n = 2
-    method, v = unrolling(n), torch.randn(4, 2)
+    method = unrolling(n)
+    v = torch.randn(4, 2)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     assert len(noise["unrolled"]) == n
 
@@ -161,7 +164,8 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
     with plain_autograd():
         plain = upper_step(direct, start(direct))
     for name, p in method.energy.named_parameters():
-        slope, step = torch.zeros_like(p), 1e-5
+        slope = torch.zeros_like(p)
+        step = 1e-5
         for i in range(p.numel()):
             ends = []
             for sign in (1, -1):

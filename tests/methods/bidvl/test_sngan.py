@@ -43,7 +43,8 @@ def test_the_critic_has_n_upper_steps_each_with_fresh_samples():
 
 
 def test_fresh_minibatches_deal_the_rows_out_to_the_steps_of_the_critic(float64):
-    method, alone = sngan(n_upper_steps=3, fresh_minibatches=True), sngan(n_upper_steps=1)
+    method = sngan(n_upper_steps=3, fresh_minibatches=True)
+    alone = sngan(n_upper_steps=1)
     method.check_batch_size(6)
     alone.load_state_dict(method.state_dict())
     v, noise = minibatch(method)
@@ -61,6 +62,7 @@ def test_fresh_minibatches_deal_the_rows_out_to_the_steps_of_the_critic(float64)
 
 
 def test_the_logistic_gap_is_the_cross_entropy_of_a_classifier_by_the_energy(float64):
-    real, fake = torch.randn(5), torch.randn(5)
+    real = torch.randn(5)
+    fake = torch.randn(5)
     is_data = [torch.sigmoid(-e) for e in (real, fake)]
     torch.testing.assert_close(non_saturating(real, fake), -is_data[0].log() - (1 - is_data[1]).log())

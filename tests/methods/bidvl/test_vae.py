@@ -13,8 +13,10 @@ from eblvm_lit.methods.bidvl.base import Networks
 
 def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_true_posterior(float64):
     """-log N(v; a, AA' + I/2) of the model N(h; 0, I) N(v; A h + a, I/2), h integrated out exactly."""
-    d, n_h = 3, 2
-    decoder, q = randomise(nn.Linear(n_h, d)), eb.LinearGaussianPosterior(v_dim=d, h_dim=n_h)
+    d = 3
+    n_h = 2
+    decoder = randomise(nn.Linear(n_h, d))
+    q = eb.LinearGaussianPosterior(v_dim=d, h_dim=n_h)
     a = decoder.bias.detach()
     # the columns of A are orthogonal, so that the covariance of the posterior is diagonal
     A = torch.linalg.qr(decoder.weight.detach())[0] * torch.tensor([1.5, 0.4])
@@ -24,7 +26,8 @@ def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_t
         q.linear.weight.copy_(2 * torch.linalg.solve(precision, A.T))
         q.linear.bias.copy_(-q.linear.weight @ a)
         q.log_std.copy_(-0.5 * precision.diag().log())
-    method, v = eb.VAE(posterior=q, generator=decoder, optimizer=eb.SGD(lr=0.1)), torch.randn(4, d)
+    method = eb.VAE(posterior=q, generator=decoder, optimizer=eb.SGD(lr=0.1))
+    v = torch.randn(4, d)
     networks = Networks(None, q, None, decoder)
     eps, w = hermite(4, n_h)
     total = 0.0

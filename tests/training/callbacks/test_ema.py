@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from eblvm_lit.cli import run
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.runs import run
 from eblvm_lit.training.callbacks.ema import averaged_of
 from helpers.image_files import write_cifar10
 from helpers.shell import checkpoint, configure, evaluate, of_checkpoint, same, same_state, train
@@ -23,7 +23,8 @@ STATISTICS = ("running_mean", "running_var")
 
 def record(monkeypatch):
     """All that is averaged, before the first iteration and after each."""
-    found, step = [], Method.step
+    found = []
+    step = Method.step
 
     def copied(method):
         return {name: x.detach().clone() for name, x in averaged_of(method).items()}
@@ -41,11 +42,13 @@ def record(monkeypatch):
 
 def averaged(path, decay, every=1):
     """The average of values before the first iteration and after each, by a plain loop."""
-    average, kept = path[0], 1.0
+    average = path[0]
+    kept = 1.0
     for t, value in enumerate(path[1:], start=1):
         kept *= min(decay, (1 + t) / (10 + t))
         if t % every == 0:
-            average, kept = kept * average + (1 - kept) * value, 1.0
+            average = kept * average + (1 - kept) * value
+            kept = 1.0
     return average
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from eblvm_lit.cli import run
+from eblvm_lit.runs import run
 from helpers.shell import configure, evaluate
 
-METRICS, FIGURES = "evaluation@callbacks.evaluation.metrics", "figures@callbacks.figures.figures"
+METRICS = "evaluation@callbacks.evaluation.metrics"
+FIGURES = "figures@callbacks.figures.figures"
 UNDRAWN = [f"callbacks.figures.figures.{name}=null" for name in ("density", "samples", "curves")]
 
 SM = ("method=sm", "model=gaussian", "callbacks.figures.figures.energies=null")

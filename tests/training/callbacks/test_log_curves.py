@@ -47,7 +47,8 @@ def test_the_rate_counts_neither_the_first_iteration_nor_validations(tmp_path, m
 
 
 def test_a_dear_metric_has_its_own_interval(tmp_path):
-    key, run = "+callbacks.evaluation.intervals.fisher", ["method=dsm", "trainer.max_steps=12", "n_validations=4"]
+    key = "+callbacks.evaluation.intervals.fisher"
+    run = ["method=dsm", "trainer.max_steps=12", "n_validations=4"]
     train(tmp_path, *run, f"{key}=6", "iterations_per_batch=1")
     found = {row["iteration"]: set(row) for row in curves(tmp_path) if "val/loss" in row}
     assert {iteration: "val/fisher" in names for iteration, names in found.items()} == {3: 0, 6: 1, 9: 0, 12: 1}

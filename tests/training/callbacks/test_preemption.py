@@ -28,7 +28,8 @@ def straight(tmp_path_factory):
 
 def send_at(iteration, number, during="training_step", rank=0, patch=setattr):
     """From here on, this process and those it forks are sent a signal in an iteration, or the validation after it."""
-    function, sent = getattr(Method, during), []
+    function = getattr(Method, during)
+    sent = []
 
     def called(method, v, i):
         if rank_zero_only.rank == rank and not sent and method.iterations_done == iteration:

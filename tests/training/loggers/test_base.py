@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from eblvm_lit.cli.instantiate import LIBRARIES, resolve_target
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs.instantiate import LIBRARIES, resolve_target
 from eblvm_lit.training.loggers.csv import read_curves
 from helpers.shell import curves, evaluate, of_checkpoint, train
 

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from eblvm_lit.cli.instantiate import instantiate
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs.instantiate import instantiate
 from helpers.shell import curves, train
 
 FILTERS = "{filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"

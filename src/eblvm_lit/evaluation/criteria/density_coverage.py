@@ -47,5 +47,6 @@ class DensityCoverage(
         """Both; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
         balls, held = counts(x, y, squared_radii(y, self.k))
-        density, coverage = float(balls.double().mean()) / self.k, float((held > 0).double().mean())
+        density = float(balls.double().mean()) / self.k
+        coverage = float((held > 0).double().mean())
         return {titles.of("density"): density, titles.of("coverage"): coverage}

@@ -43,7 +43,9 @@ class InceptionScore(
     needs_logits = True
 
     def __init__(self, *, n_splits: PositiveInt = 10, seed: Seed = 2020) -> None:
-        self.n_splits, self.seed, self.fewest = n_splits, seed, n_splits
+        self.n_splits = n_splits
+        self.seed = seed
+        self.fewest = n_splits
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """The score; see :meth:`SampleCriterion.compute`."""
@@ -54,5 +56,6 @@ class InceptionScore(
         )
 
         found = isc_features_to_metric(samples.logits, splits=self.n_splits, shuffle=True, rng_seed=self.seed)
-        mean, std = found[KEY_METRIC_ISC_MEAN], found[KEY_METRIC_ISC_STD]
+        mean = found[KEY_METRIC_ISC_MEAN]
+        std = found[KEY_METRIC_ISC_STD]
         return {titles.inception_score: mean, f"{titles.inception_score}_std": std}

@@ -47,7 +47,9 @@ class KernelDistance(
     needs_rows = True
 
     def __init__(self, *, n_subsets: PositiveInt = 100, subset_size: PositiveInt = 1000, seed: Seed = 2020) -> None:
-        self.n_subsets, self.subset_size, self.seed = n_subsets, subset_size, seed
+        self.n_subsets = n_subsets
+        self.subset_size = subset_size
+        self.seed = seed
         self.fewest = subset_size
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:

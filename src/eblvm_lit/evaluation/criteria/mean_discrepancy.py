@@ -61,7 +61,8 @@ class MeanDiscrepancy(
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:
     """The sum of the kernel over all pairs; that of an x with itself is 1."""
-    of_y, total = y.square().sum(-1), 0.0
+    of_y = y.square().sum(-1)
+    total = 0.0
     for rows in x.split(max(1, ELEMENTS // len(y))):
         squared = (rows.square().sum(-1, keepdim=True) + of_y).addmm(rows, y.T, alpha=-2).clamp(min=0)
         total += float((-squared / (2 * b**2)).exp().sum())

@@ -26,7 +26,8 @@ class NeighbourCriterion(RowCriterion):
 
     def __init__(self, *, k: PositiveInt, n_max: PositiveInt | None = None) -> None:
         super().__init__(n_max=n_max)
-        self.k, self.fewest = k, k + 1
+        self.k = k
+        self.fewest = k + 1
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
@@ -71,7 +72,8 @@ def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
         >>> counts(x, y, torch.ones(2).double())
         (tensor([2, 1]), tensor([1, 2]))
     """
-    of_x, of_y = [], torch.zeros(len(y), dtype=torch.int64, device=y.device)
+    of_x = []
+    of_y = torch.zeros(len(y), dtype=torch.int64, device=y.device)
     for d in _blocks(x, y, allowance=ROUNDING):
         inside = d <= squared
         of_x.append(inside.sum(1))

@@ -64,8 +64,13 @@ class ClassifierFeatures(FeatureExtractor):
         batch_size: PositiveInt = 100,
         seed: Seed = 0,
     ) -> None:
-        self.cache_dir, self.width, self.dim = cache_dir, width, dim
-        self.n_steps, self.lr, self.batch_size, self.seed = n_steps, lr, batch_size, seed
+        self.cache_dir = cache_dir
+        self.width = width
+        self.dim = dim
+        self.n_steps = n_steps
+        self.lr = lr
+        self.batch_size = batch_size
+        self.seed = seed
         self.accuracy: float | None = None
         self._network: ImageClassifier | None = None
 
@@ -105,7 +110,8 @@ class ClassifierFeatures(FeatureExtractor):
 
     def _trained(self, data: ArrayDataModule) -> tuple[ImageClassifier, float]:
         """The network and its accuracy, from the file or by training."""
-        labels, path = cast(Splits, data.labels).train, self.path(data)
+        labels = cast(Splits, data.labels).train
+        path = self.path(data)
         n_classes = int(labels.max()) + 1 if labels.dim() == 1 else labels.shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.seed, "classifier", "weights"))

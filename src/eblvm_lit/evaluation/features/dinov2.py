@@ -14,7 +14,8 @@ __all__ = ["DINOv2Features"]
 URL = "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth"
 SHA256 = "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9"
 SIDE = 224
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 class DINOv2Features(LocalNetwork):
@@ -35,7 +36,10 @@ class DINOv2Features(LocalNetwork):
         'recall_dinov2'
     """
 
-    name, label, url, published = "dinov2", "DINOv2", URL, SHA256
+    name = "dinov2"
+    label = "DINOv2"
+    url = URL
+    published = SHA256
     titles = Titles("fd_dinov2", "kd_dinov2", "dinov2_score", "_dinov2")
     resize = "bilinear to 224 x 224 as by TensorFlow 1"
 

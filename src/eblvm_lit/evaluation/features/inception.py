@@ -33,7 +33,9 @@ class InceptionFeatures(LocalNetwork):
         'fid'
     """
 
-    name, label, url = "inception", "FID", f"{RELEASE}/weights-inception-2015-12-05-6726825d.pth"
+    name = "inception"
+    label = "FID"
+    url = f"{RELEASE}/weights-inception-2015-12-05-6726825d.pth"
     published = SHA256
     titles = Titles("fid", "kid", "inception_score")
     dim = 2048

@@ -52,7 +52,9 @@ class LocalNetwork(FeatureExtractor):
         sha256: str | None = "published",
         batch_size: PositiveInt = 50,
     ) -> None:
-        self.cache_dir, self.weights, self.batch_size = cache_dir, weights, batch_size
+        self.cache_dir = cache_dir
+        self.weights = weights
+        self.batch_size = batch_size
         self.sha256 = self.published if sha256 == "published" else sha256
 
     @abstractmethod

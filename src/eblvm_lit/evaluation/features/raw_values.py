@@ -29,7 +29,8 @@ class RawValues(FeatureExtractor):
     name = "raw"
     titles = Titles("fd_raw", "kd_raw", "raw_score", "_raw")
     resize = "none"
-    classifies, fingerprint = False, "raw"  # there are no weights
+    classifies = False
+    fingerprint = "raw"  # there are no weights
 
     def __init__(self, *, batch_size: PositiveInt = 1000) -> None:
         self.batch_size = batch_size

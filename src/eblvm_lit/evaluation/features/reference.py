@@ -37,7 +37,9 @@ class ReferenceImages:
     def __init__(
         self, *, cache_dir: str, split: Literal["train", "val", "test"] = "train", n_max: PositiveInt | None = 50_000
     ) -> None:
-        self.cache_dir, self.split, self.n_max = cache_dir, split, n_max
+        self.cache_dir = cache_dir
+        self.split = split
+        self.n_max = n_max
 
     def size(self, data: ArrayDataModule) -> int:
         """Number of images."""
@@ -46,7 +48,8 @@ class ReferenceImages:
 
     def path(self, data: ArrayDataModule, features: FeatureExtractor, *, rows: bool) -> Path:
         """The file: ``.../reference-<data>-<split>-<n>-<network>-<what it depends on>.npz``."""
-        images, n = getattr(data.splits, self.split), self.size(data)
+        images = getattr(data.splits, self.split)
+        n = self.size(data)
         parts = type(data).__name__, self.split, str(n), features.name
         facts = data.image_shape, content_fingerprint(images), features.fingerprint, features.dim, features.resize, rows
         return Path(self.cache_dir).expanduser() / f"{'-'.join(['reference', *parts, digest(*parts, *facts)])}.npz"
@@ -70,13 +73,15 @@ class ReferenceImages:
         Returns:
             The statistics.
         """
-        path, n = self.path(data, features, rows=rows), self.size(data)
+        path = self.path(data, features, rows=rows)
+        n = self.size(data)
         known = read_cached(path, read_arrays)
         # all processes take the same branch, even where they do not share the folder
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
             arrays = {name: torch.from_numpy(array) for name, array in cast("dict[str, np.ndarray]", known).items()}
             return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))
-        images, order = getattr(data.splits, self.split), self._order(data)
+        images = getattr(data.splits, self.split)
+        order = self._order(data)
         found = collect(features, lambda i: as_images(data, images[order[i]]), n, device=device, rows=rows)
         if rank_and_size()[0] == 0:
             arrays = {"mean": found.gaussian.mean, "covariance": found.gaussian.covariance, "rows": found.rows}
@@ -86,7 +91,8 @@ class ReferenceImages:
 
     def _order(self, data: ArrayDataModule) -> torch.Tensor:
         """Indices of the images that are used."""
-        n_all, n = len(getattr(data.splits, self.split)), self.size(data)
+        n_all = len(getattr(data.splits, self.split))
+        n = self.size(data)
         if n == n_all:
             return torch.arange(n)
         return torch.randperm(n_all, generator=keyed_generator(0, "reference images"))[:n].sort().values

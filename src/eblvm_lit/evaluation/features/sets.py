@@ -48,7 +48,9 @@ def collect(
         logits: Whether the logits are.
     """
     rank, size = rank_and_size()
-    moments, kept, classes = Moments(features.dim), [], []
+    moments = Moments(features.dim)
+    kept = []
+    classes = []
     # whole batches, the same as in one process: a row's features depend on its batch in their last digits
     batches = torch.arange(n).split(features.batch_size)[rank::size]
     with progress_bar(f"features of {features.name}", sum(map(len, batches)), visible=rank == 0) as on_step:

@@ -42,7 +42,8 @@ def fit(
         lr: Learning rate at the beginning.
         seed: Seed of the batches.
     """
-    images, labels = data.splits.train, cast(Splits, data.labels).train
+    images = data.splits.train
+    labels = cast(Splits, data.labels).train
     generator = keyed_generator(seed, "classifier", "batches")
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
@@ -67,7 +68,9 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
 @torch.no_grad()
 def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
     """Fraction of the test labels that the network predicts correctly; with attributes, the mean over them."""
-    images, labels, right = data.splits.test, cast(Splits, data.labels).test, 0
+    images = data.splits.test
+    labels = cast(Splits, data.labels).test
+    right = 0
     for rows in torch.arange(len(images)).split(ROWS):
         _, logits = network(centred(as_images(data, images[rows])))
         found = logits.argmax(-1) if labels.dim() == 1 else (logits > 0).long()

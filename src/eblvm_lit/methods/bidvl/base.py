@@ -259,8 +259,10 @@ class GeneratorMethod(Method):
             samples: v_hat, where the terms need it.
             group: The parameters; those of the group of the step's name if not given.
         """
-        terms, group = self.terms[name], group or self.groups[name]
-        network, prefix = group.network, group.prefix
+        terms = self.terms[name]
+        group = group or self.groups[name]
+        network = group.network
+        prefix = group.prefix
         given = {} if samples is None else {"v_hat": samples.v_hat}
         moves_generator = network == "omega" and "generator.".startswith(prefix)
 
@@ -271,7 +273,8 @@ class GeneratorMethod(Method):
             record = {key: value.mean() for key, value in {**descended, **seen}.items()}
             return torch.stack([record[key] for key in descended]).sum(), (record, moved[network])
 
-        own, moving = group.of(state.params[network]), given if moves_generator else {}
+        own = group.of(state.params[network])
+        moving = given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
         if back and samples is not None:  # the gradient in v_hat goes back through the one pass of the generator
             for key, g in samples.pull(back["v_hat"]).items():
@@ -295,7 +298,8 @@ class GeneratorMethod(Method):
             moved[name] = clone_buffers(part(state.buffers, f"{name}."))
         if samples is not None and "encoder" not in self.omega:  # with an encoder, they are of passes at h ~ q(h|v)
             moved["omega"] |= prefixed("generator.", clone_buffers(samples.buffers))
-        omega, mean = bind(self.omega, {**params["omega"], **moved["omega"]}), state.minibatch.mean
+        omega = bind(self.omega, {**params["omega"], **moved["omega"]})
+        mean = state.minibatch.mean
         energy = None if self.energy is None else bind(self.energy, {**params["theta"], **moved["theta"]})
         if "encoder" not in omega:
             return Networks(energy, None, None, omega["generator"], mean), moved

@@ -30,7 +30,9 @@ class LateStart(Optimizer):
 
     def __init__(self, *, rule: Optimizer, late: str) -> None:
         super().__init__(lr=rule.lr, schedule=rule.schedule, clip_norm=rule.clip_norm)
-        self.rule, self.late, self.slots = rule, late, rule.slots
+        self.rule = rule
+        self.late = late
+        self.slots = rule.slots
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
         """One step of the rule."""
@@ -39,7 +41,8 @@ class LateStart(Optimizer):
             own, of_own = ({name: x[name] for name in names} for x in (params, grads))
             return self.rule.update(own, of_own, {**state, "step": n_steps}, lr)
 
-        late, n_steps = [name for name in params if name.startswith(self.late)], state["step"]
+        late = [name for name in params if name.startswith(self.late)]
+        n_steps = state["step"]
         moved, after = step([name for name in params if name not in late], n_steps)
         joined, after_joined = step(late, (n_steps - 1).clamp(min=0))
         for name in late:

@@ -126,7 +126,9 @@ class BiDVLLoss:
         critic_loss: CriticLoss = "difference",
         latent_weight: NonNegativeFloat | None = None,
     ) -> None:
-        self.ratio, self.critic_loss, self.latent_weight = ratio, critic_loss, latent_weight
+        self.ratio = ratio
+        self.critic_loss = critic_loss
+        self.latent_weight = latent_weight
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """What encoder and generator descend, at data v (B, *event): A + B + C."""
@@ -153,7 +155,8 @@ class BiDVLLoss:
 
     def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         r"""Term A, to both: :math:`r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))`, h ~ q(h|v)."""
-        r, q_params = self.ratio(networks.energy, v, networks.mean), networks.encoder.distribution_params(v)
+        r = self.ratio(networks.energy, v, networks.mean)
+        q_params = networks.encoder.distribution_params(v)
         h = networks.encoder.rsample_given(q_params, noise["eps"])
         return {
             "reconstruction": r * reconstruction_error(v, networks.generator(h)),

@@ -89,9 +89,12 @@ class BiDVL(GeneratorMethod):
     ) -> None:
         super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
         check_fit(energy, posterior, generator, loss)
-        self.loss, self.n_lower_steps = loss, n_lower_steps
-        self.optimizer, self.lower_optimizer = optimizer, lower_optimizer or optimizer
-        self.upper_first, self.share_latents = upper_first, share_latents
+        self.loss = loss
+        self.n_lower_steps = n_lower_steps
+        self.optimizer = optimizer
+        self.lower_optimizer = lower_optimizer or optimizer
+        self.upper_first = upper_first
+        self.share_latents = share_latents
         self.encoder_group = ParamGroup("omega", self.lower_optimizer, "encoder.")
         self.shares_optimizer = loss.regularises_encoder and encoder_optimizer == "shared"
         self.unroll = Unroll(n_unroll=n_unroll)
@@ -145,7 +148,8 @@ class BiDVL(GeneratorMethod):
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
         """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder instead of term E, if the loss has one."""
         found = self.gradient(state, "upper", v, noise["upper"], samples)
-        loss, grads = found.loss, found.grads
+        loss = found.loss
+        grads = found.grads
         if self.unroll.n_draws > 0:
             loss, grads, _ = self.unroll(self.bilevel_problem(state, v, noise), state.theta, state.params["omega"])
         state = self.update(state, "upper", loss, grads, found.record, found.buffers)

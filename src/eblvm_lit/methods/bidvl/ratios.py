@@ -90,7 +90,8 @@ class ClampedExponentialRatio(_BiasedRatio):
 
     def __init__(self, *, scale: PositiveFloat = 0.05, low: PositiveFloat = 0.8, high: PositiveFloat = 1.2) -> None:
         super().__init__(scale=scale)
-        self.low, self.high = low, high
+        self.low = low
+        self.high = high
 
     def bias(self, excess: Tensor) -> Tensor:
         """Between low and high, shape (B,)."""

@@ -69,8 +69,10 @@ class SNGAN(GeneratorMethod):
     ) -> None:
         super().__init__(energy=energy, generator=generator, seed=seed, compile=compile)
         check_sizes(generator, energy=energy)
-        self.loss, self.optimizer = loss, optimizer
-        self.n_upper_steps, self.fresh_minibatches = n_upper_steps, fresh_minibatches
+        self.loss = loss
+        self.optimizer = optimizer
+        self.n_upper_steps = n_upper_steps
+        self.fresh_minibatches = fresh_minibatches
 
     @property
     def title(self) -> str:

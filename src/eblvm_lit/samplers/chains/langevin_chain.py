@@ -54,7 +54,8 @@ class LangevinChain(Chain):
         n_latent_steps: NonNegativeInt = 20,
         uniform_start: Pair | None = None,
     ) -> None:
-        self.n_steps, self.uniform_start = n_steps, uniform_start
+        self.n_steps = n_steps
+        self.uniform_start = uniform_start
         self.steps = Langevin(n_steps=n_steps, step_size=step_size, noise_std=noise_std)
         self.latent_steps = Langevin(n_steps=n_latent_steps, step_size=step_size, noise_std=noise_std)
         self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
@@ -118,13 +119,15 @@ class LangevinChain(Chain):
 
     def weighted_run(self, energy: Energy, state: State, noise: State) -> tuple[State, Tensor]:
         """Where the variables are after the last step, and the log-ratio of all steps."""
-        start, eps = tuple(state.values()), tuple(noise[name] for name in state)
+        start = tuple(state.values())
+        eps = tuple(noise[name] for name in state)
         end, ratio = self.steps.run_with_ratio(self._total(energy, state), start, eps)
         return dict(zip(state, end, strict=True)), ratio
 
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
         """v after one step without its noise or, with a generator, with it."""
-        x, draw = tuple(state.values()), self.one_step.noise
+        x = tuple(state.values())
+        draw = self.one_step.noise
         noise = tuple(torch.zeros_like(part[None]) if generator is None else draw(part, generator) for part in x)
         end = self.one_step.run(self._total(energy, state), x, noise)
         return dict(zip(state, end, strict=True))["v"]

@@ -53,8 +53,12 @@ class Checkpoints(pl.Callback):
         keep: NonNegativeInt | None = 0,
     ) -> None:
         self.sign = {"min": -1, "max": 1}.get(mode)
-        self.folder, self.monitor, self.every, self.keep = Path(save_dir) / "checkpoints", monitor, every, keep
-        self.last_path, self.best_path = self.folder / "last.ckpt", self.folder / "best.ckpt"
+        self.folder = Path(save_dir) / "checkpoints"
+        self.monitor = monitor
+        self.every = every
+        self.keep = keep
+        self.last_path = self.folder / "last.ckpt"
+        self.best_path = self.folder / "best.ckpt"
         self.best: dict[str, float] | None = None
         self.validation: dict[str, float] = {}
 

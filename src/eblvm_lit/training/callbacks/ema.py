@@ -52,7 +52,8 @@ class ExponentialAverage(pl.Callback):
     """
 
     def __init__(self, *, decay: Decay = 0.999, every: PositiveInt) -> None:
-        self.every, self.decay = every, decay
+        self.every = every
+        self.decay = decay
         self.averages: dict[str, Tensor] = {}
         self.iteration = 0
 
@@ -71,7 +72,8 @@ class ExponentialAverage(pl.Callback):
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Resume a checkpoint's averages; without any, start from the parameters of the checkpoint."""
-        self.averages, self.iteration = dict(checkpoint.get(AVERAGES, {})), checkpoint["eblvm_lit"]["iteration"]
+        self.averages = dict(checkpoint.get(AVERAGES, {}))
+        self.iteration = checkpoint["eblvm_lit"]["iteration"]
         if not self.averages:
             log.warning("The checkpoint holds no averages of its parameters: they begin with the parameters it holds.")
 

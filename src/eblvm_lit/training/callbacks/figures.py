@@ -50,7 +50,9 @@ class Figures(pl.Callback):
             if not re.fullmatch(r"\w[\w.-]*", str(name)):
                 raise ConfigError(f"A figure is named by letters, digits, '_', '-' and '.', not {name!r}.")
         self.figures = {name: figure for name, figure in figures.items() if figure is not None}
-        self.folder, self.at_validation, self.formats = Path(save_dir) / "figures", at_validation, tuple(formats)
+        self.folder = Path(save_dir) / "figures"
+        self.at_validation = at_validation
+        self.formats = tuple(formats)
 
     def draw(self, method: Method, data: pl.LightningDataModule, iteration: int | None = None) -> list[Path]:
         """Draw all figures.

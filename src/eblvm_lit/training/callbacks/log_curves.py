@@ -55,7 +55,8 @@ class LogCurves(
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Log, if it is due."""
-        iteration, now = trainer.global_step, time.perf_counter()
+        iteration = trainer.global_step
+        now = time.perf_counter()
         self._since = self._since or (iteration, now)
         if iteration % trainer.log_every_n_steps:
             return

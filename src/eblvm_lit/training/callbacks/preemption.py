@@ -64,7 +64,9 @@ class Preemption(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Handle signals from here on, instead of Lightning."""
-        self.received, self._method, pl_module.stopping = 0, pl_module, False
+        self.received = 0
+        self._method = pl_module
+        pl_module.stopping = False
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
             self._before = {number: signal.signal(number, self._receive) for number in stopping_signals()}
 

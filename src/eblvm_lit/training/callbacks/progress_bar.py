@@ -27,8 +27,10 @@ class IterationBar(RichProgressBar):
 
     def __init__(self, *, interval: NonNegativeFloat = 0.25) -> None:
         super().__init__(refresh_rate=4, leave=True)
-        self.interval, self._last = interval, 0.0
-        self._prints, self._printed = False, (0.0, 0)  # whether lines are printed; time and iteration of the last one
+        self.interval = interval
+        self._last = 0.0
+        self._prints = False
+        self._printed = (0.0, 0)  # the time and the iteration of the last printed line
 
     def setup(self, trainer: pl.Trainer, pl_module: Method, stage: str) -> None:
         """Choose between the bar and lines; only the first process shows either."""
@@ -67,7 +69,8 @@ class IterationBar(RichProgressBar):
         super().on_train_batch_end(trainer, pl_module, None, None, trainer.global_step - 1)
         super().on_validation_end(trainer, pl_module)
         if self._prints:
-            now, (then, before) = (time.monotonic(), trainer.global_step), self._printed
+            now = (time.monotonic(), trainer.global_step)
+            (then, before) = self._printed
             self._printed = now
             losses = [f"{name} {value:.4g}" for name, value in self.get_metrics(trainer, pl_module).items()]
             rate = f"{(now[1] - before) / max(now[0] - then, 1e-9):.3g} it/s"

@@ -86,7 +86,8 @@ def finish_runs(loggers: Sequence[Logger], failed: bool) -> None:
 @rank_zero_only
 def log_results(loggers: Sequence[Logger], metrics: Mapping[str, float], config: Mapping[str, Any]) -> None:
     """Log the final metrics, in TensorBoard beside the configuration, under HPARAMS."""
-    step, final = int(metrics["iteration"]), {k: v for k, v in metrics.items() if k.startswith("test")}
+    step = int(metrics["iteration"])
+    final = {k: v for k, v in metrics.items() if k.startswith("test")}
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
             logger.log_hyperparams(dict(config), final, step)

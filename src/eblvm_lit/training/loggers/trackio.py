@@ -60,7 +60,8 @@ class TrackioRun(Logger):
 
     def resume(self, name: str | None) -> None:
         """Continue an earlier run; called before anything is logged."""
-        self._name, self._options["resume"] = name or self._name, "allow"
+        self._name = name or self._name
+        self._options["resume"] = "allow"
 
     @rank_zero_only
     def log_hyperparams(self, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # noqa: ARG002

@@ -1,0 +1,190 @@
+"""One sentence for what Hydra refuses on a command line, with the nearest key or option there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs.groups import composing, conf_folder, options_of
+from eblvm_lit.utils.command_line import nearest, pasteable
+
+__all__ = ["refuse_unread", "sentence"]
+
+# Words of Lightning that runs do not take, most because they count iterations, and what does their work.
+NOT_TAKEN = {
+    **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
+    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, how many a run has"),
+    **{f"limit_{split}_batches": "max_examples, of each split" for split in ("train", "val", "test", "predict")},
+    **dict.fromkeys(("fast_dev_run", "num_sanity_val_steps"), "debug=fast, in which every stage runs once"),
+    "test": "callbacks=training_only to test nothing",
+    "train": "evaluate.py to train nothing",
+    "accumulate_grad_batches": "data.batch_size",
+    **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "optimizer.clip_norm"),
+    **dict.fromkeys(("gpus", "num_processes", "device", "strategy"), "trainer.devices and trainer.accelerator"),
+    **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
+    "enable_checkpointing": "callbacks.checkpoints=null",
+}
+TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")  # words of Lightning, not in the configuration
+
+
+def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> str:
+    r"""What to say instead of an error of Hydra's composition.
+
+    Args:
+        error: Of the composition.
+        config_name: The composed configuration.
+        overrides: Of the command line.
+
+    Example:
+        >>> sentence(HydraException("Could not override 'metod'.\nTo append ..."), "config", ["metod=dsm"])
+        "There is no key 'metod'. Did you mean method=dsm?"
+        >>> missing = "Could not find 'method/dsn'\n\nAvailable options in 'method':\n\tdsm\n\tcd"
+        >>> sentence(HydraException(missing), "config", ["method=dsn"])
+        "method has no option 'dsn'. Did you mean method=dsm? The options are dsm, cd."
+    """
+    message = str(error)
+    if match := re.match(r"Could not override '([^']+)'", message):
+        return _no_key(match[1], config_name, overrides)
+    if isinstance(error, OverrideParseException) and re.match(r"[^=]+=[^=\[{(\"'].*[=/]", error.override):
+        key, _, value = error.override.partition("=")
+        return f"{error.override} cannot be read: its value needs quotes. In bash, write {pasteable(key, value)}"
+    if isinstance(error, ValueError):  # of a group that is given a number, a boolean or null
+        return _no_name(overrides)
+    if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
+        group = match[1]
+        option = match[2]
+        options = [name for name in match[3].split() if not name.startswith("_")]  # the others are parts of these
+        key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
+        hint = _hint(key, nearest(option, options), config_name, overrides)
+        return f"{group} has no option {option!r}.{hint} The options are {', '.join(options)}."
+    return " ".join(message.partition("\nSee https")[0].split())
+
+
+def _no_name(overrides: Sequence[str]) -> str:
+    """What to say of a group that is given something else than names.
+
+    Example:
+        >>> _no_name(["seed=3", "optimizer=0.01"])
+        'optimizer takes the name of an option, not 0.01: adam, sgd.'
+    """
+    for key, _, value in (text.lstrip("+").partition("=") for text in overrides):
+        options = options_of(key.partition("@")[0])
+        if options and not {*value.strip("[]").split(",")} <= {*options}:
+            return f"{key} takes the name of an option, not {value}: {', '.join(options)}."
+    return "A group takes the names of its options, and no number, boolean or null: --help lists them."
+
+
+def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
+    """What to say of a key that is not there."""
+    value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
+    name = key.removeprefix("trainer.")
+    if name in NOT_TAKEN:
+        return f"{key} is not taken: use {NOT_TAKEN[name]}."
+    if name in TAKEN:
+        return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
+    known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
+    if known.get(key, key) == key and (conf_folder() / key).is_dir():
+        return f"{key}={value}: this method and model have no {key}. Leave it out, or choose others."
+    hint = _hint(known.get(nearest(key, known) or ""), value, config_name, overrides)
+    return f"There is no key {key!r}.{hint or ' --cfg job shows all keys.'}"
+
+
+def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
+    """The suggestion of a key with a value, if it composes beside the groups that a command line chooses, or alone."""
+    text = f"{key}={value}"
+    others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
+    works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
+    return f" Did you mean {text}?" if works else ""
+
+
+def _choices(overrides: Sequence[str]) -> list[str]:
+    """Those of the words of a command line that choose from groups."""
+    return [text for text in overrides if options_of(text.lstrip("+").partition("=")[0].partition("@")[0])]
+
+
+def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
+    """The configuration of some words of a command line; None if they do not compose."""
+    try:
+        with composing():
+            return compose(config_name, overrides=list(overrides), return_hydra_config=True)
+    except (HydraException, ValueError):
+        return None
+
+
+def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
+    """The keys and groups that are read with the options that a command line chooses, as they are written there.
+
+    A group that is placed elsewhere is written ``group@place``. Keys of parts, which take no word, are left out.
+    """
+    composed: Any = _composed(config_name, _choices(overrides)) or _composed(
+        config_name, []
+    )  # one of them may be wrong
+    options = list(composed.hydra.runtime.choices)
+    del composed.hydra
+    read = _read(composed, config_name)
+    parts = {f"${{{name}}}" for name in (*options, "marginal_model")}
+    keys = [key for key, value in _leaves(OmegaConf.to_container(composed)) if value not in parts]
+    return {name.partition("@")[0]: name for name in (*keys, *options) if _top(name.rpartition("@")[2]) in read}
+
+
+def _leaves(node: Mapping[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted path of every key that has a value, and the value as text."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", str(value)
+
+
+def _top(key: str) -> str:
+    """The first word of a key, or of a group's name."""
+    return re.split(r"[./]", key)[0]
+
+
+def _read(cfg: DictConfig, config_name: str) -> set[str]:
+    """What is read of the keys at the top of a configuration, and the groups that change others."""
+    plain: Any = OmegaConf.to_container(cfg)
+    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # all runs have them
+    read = {*OmegaConf.load(conf_folder() / f"{config_name}.yaml"), *groups}
+    read.discard("marginal_model")
+    rest = [str(plain.get(name)) for name in read]
+    while rest:
+        found = set(re.findall(r"\$\{(\w+)", rest.pop())) - read
+        read |= found
+        rest += [str(plain.get(name)) for name in found]
+    return {*read, "experiment", "debug", "hydra", "published"}
+
+
+def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Refuse options of Lightning that runs do not take, and an override of what nothing reads in this run.
+
+    Args:
+        cfg: As composed, with its interpolations.
+        overrides: Of the command line.
+
+    Raises:
+        ConfigError: Names the first one.
+
+    Example:
+        >>> cfg = OmegaConf.create({"method": {"energy": "${model}"}, "model": {"h_dim": 4}, "chain": {"n_steps": 1}})
+        >>> refuse_unread(cfg, ["model.h_dim=5", "chain.n_steps=2"])
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: chain.n_steps: nothing reads chain in this run. Leave it out, ...
+    """
+    trainer: Any = cfg.get("trainer") or {}
+    for name in sorted(NOT_TAKEN.keys() & trainer.keys()):
+        raise ConfigError(f"trainer.{name} is not taken: use {NOT_TAKEN[name]}.")
+    read = _read(cfg, "config")
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.key_or_group
+        top = _top(override.package or key)  # of GROUP@PLACE the place
+        if top not in read and not override.is_delete():
+            raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")

@@ -1,0 +1,63 @@
+"""The Hydra callback that makes the folder of a run or a sweep, before Hydra does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, flag_override
+
+from eblvm_lit.cli.sweeps import set_key
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.folders import claimed, new_folder, prepare_folder
+
+__all__ = ["CheckOutputFolder"]
+
+
+class CheckOutputFolder(Callback):
+    """A Hydra callback that makes the output folder first: Hydra itself would fail with a traceback."""
+
+    claims = ExitStack()  # to the end of the process; of the class, because launchers pickle callbacks
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
+        """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
+        with _exiting(), flag_override(config, ["struct", "readonly"], False):
+            config.hydra.run.dir = str(_make(config, "run"))
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
+        """Make the folder of a sweep in the same way, and keep other processes out of it to the end.
+
+        Hydra writes ``multirun.yaml`` next, by which a sweep is resumed: that of another sweep stays.
+        """
+        with _exiting():
+            folder = _make(config, "sweep")
+            set_key(config, "hydra.sweep.dir", str(folder))
+            self.claims.enter_context(claimed(folder))
+            if (folder / "multirun.yaml").is_file() and not OmegaConf.select(config, "sweep.resume"):
+                raise ConfigError(
+                    f"{folder} holds a sweep already: resume it with sweep.resume=true, or choose another folder by "
+                    "hydra.sweep.dir=... ."
+                )
+
+
+def _make(config: DictConfig, kind: str) -> Path:
+    """Make the folder of a ``run`` or ``sweep``: a new one, unless it was named or another process has made it."""
+    typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
+    named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
+    # Lightning's rank_zero_only reads the same, but takes seconds to import
+    later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return (prepare_folder if named or later else new_folder)(config.hydra[kind].dir)
+
+
+@contextmanager
+def _exiting() -> Iterator[None]:
+    """End the process for an error: Hydra turns exceptions of callbacks into warnings and continues."""
+    try:
+        yield
+    except ConfigError as error:
+        sys.exit(f"ERROR: {error}")

@@ -1,0 +1,1 @@
+"""Samples of trained models: who draws them, and where they are kept."""

@@ -1,0 +1,92 @@
+"""Images of a generator at latents from the prior."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, plain_autograd
+from eblvm_lit.data.base import ArrayDataModule, image_shape_of
+from eblvm_lit.draws.base import ImageSource
+from eblvm_lit.energies.latent_prior import LatentPriorEnergy
+from eblvm_lit.methods.base import Method
+from eblvm_lit.samplers.eval_mode import eval_mode
+from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
+from eblvm_lit.samplers.sample_noise import SampleNoise
+
+__all__ = ["GeneratedImages"]
+
+
+class GeneratedImages(ImageSource):
+    """G(h) for h ~ p(h), one pass for each image: h ~ N(0, I), or Langevin steps from there towards a learnt prior.
+
+    Batch normalisation has the statistics of passes at h ~ N(0, I), which the method keeps, so that image i does not
+    depend on its batch. The authors' code of BiDVL uses the statistics of each batch of 100 images instead. The
+    generator's running statistics do not move.
+
+    Args:
+        batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training and in the
+            authors' code; image i then depends on its batch, and whole batches are generated.
+        batch_size: Images in one pass.
+        langevin: The steps towards the prior of a model that learns one; not used for others.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from torch import nn
+        >>> from eblvm_lit.data.digits import Digits
+        >>> from eblvm_lit.methods.parts import MethodParts
+        >>> parts = MethodParts(generator=nn.Linear(3, 64))
+        >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
+        >>> GeneratedImages().images(method, Digits(), 6).shape
+        torch.Size([6, 1, 8, 8])
+    """
+
+    def __init__(
+        self, *, batch_statistics: bool = False, batch_size: PositiveInt = 100, langevin: Langevin | None = None
+    ) -> None:
+        self.batch_statistics = batch_statistics
+        self.batch_size = batch_size
+        self.langevin = langevin
+
+    def supports(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the data are images and the method has a generator."""
+        return data.image_shape is not None and method.parts.decoding is not None
+
+    def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
+        """The first n images; see :meth:`ImageSource.images`."""
+        passes = self.passes(method, n, method.seed)
+        return torch.cat([data.as_bytes(v).cpu().view(-1, *image_shape_of(data)) for v in passes])[:n]
+
+    @torch.no_grad()
+    def passes(self, method: Method, n: int, seed: int) -> list[Tensor]:
+        """G(h) of at least n latents, as the generator gives it: one tensor of shape (batch_size, *event) for a pass.
+
+        Args:
+            method: A method with a generator.
+            n: Number of latents, rounded up to whole batches.
+            seed: Of the latents: the i-th is a function of it and of i.
+        """
+        own = cast(nn.Module, method.parts.decoding)
+        made = []
+        statistics = {} if self.batch_statistics else method.parts.prior_statistics()
+        with eval_mode(own):
+            for first in range(0, n, self.batch_size):
+                noise = SampleNoise(seed, range(first, first + self.batch_size))
+                h = self.draw_latents(method, noise).to(device=method.device, dtype=method.dtype)
+                view = bind(own, {**clone_buffers(buffers_of(own)), **statistics}).train(self.batch_statistics)
+                made.append(view(h))
+        return made
+
+    def draw_latents(self, method: Method, noise: SampleNoise) -> Tensor:
+        """h of each sample of some noise, shape (B, H): from N(0, I), or from there towards the model's prior."""
+        energy = method.parts.energy
+        if not isinstance(energy, LatentPriorEnergy):
+            return noise((cast(Any, method).h_dim,))
+        langevin = cast(Langevin, self.langevin)
+        drawn = noise((1 + langevin.n_steps, energy.h_dim)).transpose(0, 1).to(next(energy.parameters()))
+        with plain_autograd():
+            return run_chain(langevin, prior_energy(energy), {"start": drawn[0], "steps": drawn[1:]})

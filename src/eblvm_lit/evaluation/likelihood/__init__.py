@@ -1,0 +1,1 @@
+"""Log-likelihoods and log Z: exact, by annealed importance sampling, and by quadrature."""

@@ -1,1 +1,0 @@
-"""Drawing of many images from a trained model."""

@@ -1,0 +1,1 @@
+"""Studies that compare estimators with what they estimate: hypergradients and scores."""

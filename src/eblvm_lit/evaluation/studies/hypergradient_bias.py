@@ -1,0 +1,236 @@
+"""The error of approximate hypergradients of bi-level score matching, as a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
+
+import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params, bind, grad, grad_and_value, params_of
+from eblvm_lit.core.tensors import flatten, tree_map
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.evaluation.base import ExampleMetric
+from eblvm_lit.evaluation.latent_distributions import posterior_divergences
+from eblvm_lit.evaluation.studies.whitened_descent import WhitenedDescent
+from eblvm_lit.hypergradients.base import BilevelProblem
+from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
+from eblvm_lit.hypergradients.unroll import Unroll
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.optimizers.sgd import SGD
+from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.utils.quantities import Quantity
+
+__all__ = ["HypergradientBias"]
+
+
+def _distance(a: Params, b: Params) -> float:
+    return float(torch.linalg.vector_norm(flatten(tree_map(torch.sub, a, b))))
+
+
+def _norm(a: Params) -> float:
+    return float(torch.linalg.vector_norm(flatten(a)))
+
+
+class HypergradientBias(
+    ExampleMetric,
+    emits={  # points of curves, which are no results by themselves
+        "optimum_kl": Quantity(0, "nats"),
+        "hypergradient_bias_*": Quantity(),
+        "phi_distance_*": Quantity(),
+    },
+):
+    r"""The relative error of the unrolled hypergradient, over grids of K and N.
+
+    .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;
+        \| dJ(\theta, \phi^*(\theta)) / d\theta \|
+
+    Everything happens on one minibatch with one fixed draw of noise, in float64, and the lower level is the exact
+    KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where
+    q = p, or is next to it (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim:
+    with fewer points the optimum is not unique, and the hypergradient is not defined. From phi as it is, or from a
+    uniform posterior, K steps of gradient descent give phi^0, N unrolled ones the hypergradient; phi* is the optimum,
+    the reference is the implicit hypergradient there. For a GRBM and the linear Bernoulli posterior both are known: the
+    true posterior, and the gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and
+    Theorem 2.
+
+    The theorem's rate is that of the descent, 1 - mu / L. On images plain descent is too slow to show it: the mean
+    image alone makes L thousands of times larger than mu. With ``whiten`` the descent uses coordinates of phi in which
+    the inputs (v, 1) of a linear Bernoulli posterior are white and the mean curvature q (1 - q) of each latent is one.
+    The theorem holds in any coordinates.
+
+    Args:
+        n_unrolls: Values of N.
+        n_lower_steps: Values of K.
+        start: Where the K steps begin: ``live``, at the parameters of the posterior as trained, so near phi* that K
+            changes little; or ``uniform``, at zero, where a linear Bernoulli posterior is 1/2 for every v.
+        batch_size: Examples in the minibatch, more than v has dimensions.
+        step_size: Of the gradient descent, in units of the inverse of the Hessian's largest eigenvalue at phi*. One is
+            the fastest there; far away, where the curvature may be larger, only smaller ones descend.
+        n_series: The bias at phi* itself (K to infinity) is computed for N up to this.
+        n_reference_steps: Most L-BFGS iterations to phi* where that is not known.
+        n_terms: Conjugate-gradient steps of the reference hypergradient there.
+        whiten: Whether the descent is that of whitened coordinates.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_unrolls: Sequence[NonNegativeInt] = (0, 1, 2, 5, 10, 20, 50),
+        n_lower_steps: Sequence[NonNegativeInt] = (0, 5, 20, 100),
+        start: Literal["live", "uniform"] = "live",
+        batch_size: PositiveInt = 1400,
+        step_size: PositiveFloat = 1.0,
+        n_series: PositiveInt = 500,
+        n_reference_steps: NonNegativeInt = 300,
+        n_terms: PositiveInt = 200,
+        whiten: bool = False,
+    ) -> None:
+        self.n_unrolls = sorted(set(n_unrolls))
+        self.n_lower_steps = sorted(set(n_lower_steps))
+        self.batch_size = batch_size
+        self.n_reference_steps = n_reference_steps
+        self.n_terms = n_terms
+        self.start = start
+        self.step_size = step_size
+        self.n_series = n_series
+        self.whiten = whiten
+
+    @staticmethod
+    def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The one draw of noise."""
+        return {
+            "data": method.objective.noise(v, (), generator),
+            "latent": method.posterior.noise((method.n_particles,), v, generator),
+        }
+
+    def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
+        """The bi-level problem of one minibatch and one draw of noise, still without an update rule."""
+        points = method.objective.perturb(v, noise["data"])
+
+        def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: it draws nothing
+            found = posterior_divergences(bind(method.energy, theta), bind(method.posterior, phi), points)
+            return cast(dict[str, Tensor], found)["posterior_kl"].mean()
+
+        def upper(theta: Params, phi: Params) -> Tensor:
+            return method.upper_loss(theta, phi, v, noise).mean()
+
+        return BilevelProblem(upper=upper, lower=lower, optimizer=cast(SGD, None), state={}, lr=0.0)
+
+    def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
+        """The update rule of the lower level; its step size is chosen later."""
+        if not self.whiten:
+            return SGD(lr=1.0)
+        q = bind(cast(BernoulliPosterior, method.posterior), phi).mean(points)
+        return WhitenedDescent(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
+
+    def _descend(self, problem: BilevelProblem, theta: Params, phi: Params, n: int) -> Params:
+        """n steps down the lower level."""
+        for _ in range(n):
+            grads = grad(problem.lower, argnums=1)(theta, phi, 0)
+            phi, _ = problem.optimizer.update(phi, grads, problem.state, problem.lr)
+        return phi
+
+    def reference(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Params, Params]:
+        """The lower optimum, and the hypergradient there."""
+        best = {name: value.clone().requires_grad_() for name, value in phi.items()}
+        optimizer = torch.optim.LBFGS(
+            list(best.values()),
+            max_iter=self.n_reference_steps,
+            tolerance_grad=1e-9,
+            tolerance_change=0.0,
+            history_size=20,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure() -> Tensor:
+            grads, value = grad_and_value(problem.lower, argnums=1)(theta, tree_map(Tensor.detach, best), 0)
+            for name, leaf in best.items():
+                leaf.grad = grads[name]
+            return value
+
+        optimizer.step(closure)
+        best = tree_map(Tensor.detach, best)
+        return best, Implicit(n_terms=self.n_terms)(problem, theta, best).gradient
+
+    @staticmethod
+    def exact_reference(
+        method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
+    ) -> tuple[Params, Params]:
+        """The lower optimum and the hypergradient in closed form, for a GRBM and the linear Bernoulli posterior."""
+        model = cast(GRBM, method.energy)
+        points = method.objective.perturb(v, noise["data"])
+        energy = bind(model, theta)
+        bias = energy.latent_logits(points.new_zeros(1, points.shape[1]))[0]
+        weight = (energy.latent_logits(torch.eye(points.shape[1], dtype=points.dtype, device=points.device)) - bias).T
+        best = dict(zip(phi, (weight, bias), strict=True))
+
+        def objective(theta: Params) -> Tensor:
+            return method.objective.loss(ExactScore(bind(model, theta)), points, noise["data"]).mean()
+
+        return best, grad(objective)(theta)
+
+    def _largest_eigenvalue(self, problem: BilevelProblem, theta: Params, phi: Params) -> float:
+        """Of the lower Hessian, in the coordinates of the descent, by power iteration."""
+        w = tree_map(torch.ones_like, phi)
+        for _ in range(30):
+            size = _norm(w)
+            w = cast(SGD, problem.optimizer).metric(tree_map(lambda x, size=size: x / size, w))
+            w = hessian_product(problem, theta, phi, w)
+        return _norm(w)
+
+    def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
+        """N and the hypergradient of N steps unrolled from phi*, for N up to ``n_series``, without unrolling."""
+        (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
+        total = tree_map(torch.zeros_like, term)
+        for n in range(self.n_series + 1):
+            if n in self.n_unrolls or n % 50 == 0:
+                yield n, tree_map(torch.sub, direct, mixed_product(problem, theta, best, total))
+            step = cast(SGD, problem.optimizer).metric(term)
+            total = tree_map(lambda t, x: t + problem.lr * x, total, step)
+            product = hessian_product(problem, theta, best, step)
+            term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
+
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`. It needs divergences in closed form."""
+        v = data.as_float(data.splits.train[:1]).to(device=method.device, dtype=method.dtype)
+        return isinstance(method, BiSM) and posterior_divergences(method.energy, method.posterior, v) is not None
+
+    def evaluate(
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """The study on training examples, for any split: their number exceeds the dimension of v."""
+        return super().evaluate(method, data, "train", generator)
+
+    @torch.no_grad()
+    def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
+        method = cast(BiSM, method)
+        v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
+        noise = self.draw(method, v, generator)
+        problem = self.problem(method, v, noise)
+        theta, phi = (tree_map(Tensor.double, params_of(network)) for network in (method.energy, method.posterior))
+        if isinstance(method.energy, GRBM) and isinstance(method.posterior, BernoulliPosterior):
+            best, reference = self.exact_reference(method, v, noise, theta, phi)
+        else:
+            best, reference = self.reference(problem, theta, phi)
+        rule = self._descent(method, method.objective.perturb(v, noise["data"]), best)
+        problem = problem._replace(optimizer=rule, state=rule.init(phi))
+        problem = problem._replace(lr=self.step_size / self._largest_eigenvalue(problem, theta, best))
+        found = {"optimum_kl": float(problem.lower(theta, best, 0))}
+        scale = _norm(reference)
+        for n, grads in self._series(problem, theta, best):
+            found[f"hypergradient_bias_optimum_n{n}"] = _distance(grads, reference) / scale
+        first = {"live": phi, "uniform": tree_map(torch.zeros_like, phi)}[self.start]
+        for k in self.n_lower_steps:
+            start = self._descend(problem, theta, first, k)
+            found[f"phi_distance_k{k}"] = _distance(start, best)
+            for n in self.n_unrolls:
+                grads = Unroll(n_unroll=n)(problem, theta, start).gradient
+                found[f"hypergradient_bias_k{k}_n{n}"] = _distance(grads, reference) / scale
+        return found

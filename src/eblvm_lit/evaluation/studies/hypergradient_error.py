@@ -1,0 +1,202 @@
+"""How far the hypergradient that a method takes is from the exact one, while it trains."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any, cast
+
+import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.core.functional import Params, bind, grad
+from eblvm_lit.core.tensors import flatten, tree_map
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.quadrature import QuadratureMarginal
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.evaluation.base import Metric
+from eblvm_lit.evaluation.latent_distributions import posterior_divergences
+from eblvm_lit.evaluation.studies.hypergradient_bias import HypergradientBias
+from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.bism import BiSM
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.scores.exact import ExactScore
+from eblvm_lit.utils.quantities import Quantity
+
+__all__ = ["HypergradientError"]
+
+log = logging.getLogger(__name__)
+
+ROWS = 20  # examples of a quadrature at a time
+N_TERMS = 100  # of the conjugate gradients of the exact hypergradient
+
+
+class HypergradientError(
+    Metric,
+    emits={
+        name + suffix: Quantity(way)
+        for name, way in (("hypergradient_cosine", 1), ("hypergradient_error", -1), ("hypergradient_noise", 0))
+        for suffix in ("", "_lower")
+    },
+):
+    r"""The hypergradient that a bi-level method takes now, against exact ones.
+
+    .. math:: \bar g = \frac{1}{R} \sum_r g_r, \quad
+        \mathrm{cosine} = \frac{\bar g^\top g^*}{\|\bar g\| \|g^*\|}, \quad
+        \mathrm{error} = \frac{\|\bar g - g^*\|}{\|g^*\|}, \quad
+        \mathrm{noise} = \frac{\sqrt{\frac{1}{R} \sum_r \|g_r - \bar g\|^2}}{\|g^*\|}
+
+    The g_r are estimates at the live theta, phi and state of the optimizers, with one draw of the data's noise and
+    fresh draws of all latents, on one minibatch and in float64. There are two references g* with the same data and
+    noise:
+
+    - ``hypergradient_cosine`` and ``_error``: the gradient of J of the exact marginal score, which the bi-level problem
+      stands for. Where the family of q does not contain p(h|v), even the exact hypergradient differs from it.
+    - ``hypergradient_cosine_lower`` and ``_error_lower``, with ``n_reference_steps``: the exact hypergradient of the
+      bi-level problem, by the implicit function theorem at the phi that minimises the exact KL(q || p).
+
+    The first applies to models whose marginal is known in closed form, by enumeration, or by quadrature over one or two
+    latents; the second to those whose KL divergence is known.
+
+    A hypergradient may depend on the state of the optimizers, which the training alone has: this is a metric of
+    validations, and gives nothing for the test split.
+
+    Args:
+        batch_size: Examples in the minibatch, of the training split.
+        n_repeats: R.
+        n_reference_steps: Most L-BFGS iterations to the optimal phi; 0 leaves that reference out.
+        half_width: Half the width of the grid of a quadrature.
+        n_nodes: Nodes of that grid along each axis.
+
+    Example:
+        >>> HypergradientError(batch_size=100, n_repeats=2).n_repeats
+        2
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: PositiveInt = 1000,
+        n_repeats: PositiveInt = 16,
+        n_reference_steps: NonNegativeInt = 0,
+        half_width: PositiveFloat = 8.0,
+        n_nodes: PositiveInt = 121,
+    ) -> None:
+        self.batch_size = batch_size
+        self.n_repeats = n_repeats
+        self.n_reference_steps = n_reference_steps
+        self.half_width = half_width
+        self.n_nodes = n_nodes
+
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+        """Whether the metric applies; see :meth:`Metric.applies`."""
+        return isinstance(method, BiSM)
+
+    def evaluate(
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Cosines, relative errors and noise; see :meth:`Metric.evaluate`."""
+        method = cast(BiSM, method)
+        if split != "val" or method.current_state is None:
+            return {}
+        v = data.as_float(data.splits.train).to(method.device)
+        v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
+        state = cast(TrainState, tree_map(_double, method.current_state._replace(in_place=False)))
+        noise = method.objective.noise(v, (), generator)
+        points = method.objective.perturb(v, noise)
+        if not self.has_marginal(bind(method.energy, state.theta), points):
+            return {}
+
+        estimates = self.estimates(method, state, v, noise, generator)
+        found = self.compare(estimates, self.marginal_reference(method, state.theta, points, noise))
+        known = posterior_divergences(method.energy, method.posterior, v[:1].to(method.dtype)) is not None
+        if self.n_reference_steps > 0 and known:
+            found |= self.compare(estimates, self.lower_reference(method, state, v, noise, generator), "_lower")
+        return found
+
+    def marginal_reference(self, method: BiSM, theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
+        """The gradient of J of the exact marginal score."""
+
+        def loss(theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
+            score = ExactScore(self.marginal(bind(method.energy, theta)))
+            return method.objective.loss(score, points, noise).sum() / n
+
+        # all nodes of some examples fit into memory; objectives of pairs of examples are for models without nodes
+        n = len(points)
+        rows = len(points) if isinstance(method.energy, MarginalEnergy) else ROWS
+        total = torch.zeros_like(flatten(theta))
+        for own in torch.arange(n, device=points.device).split(rows):
+            total = total + flatten(grad(loss)(theta, points[own], {name: x[own] for name, x in noise.items()}))
+        return total
+
+    def marginal(self, energy: Energy) -> MarginalEnergy:
+        """The model with its exact marginal."""
+        if isinstance(energy, MarginalEnergy):
+            return energy
+        return QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)
+
+    def has_marginal(self, energy: Energy, points: Tensor) -> bool:
+        """Whether the marginal is known, in closed form or by a grid that holds p(h|v) at these points."""
+        if isinstance(energy, MarginalEnergy) or not energy.continuous or energy.h_dim > 2:
+            return isinstance(energy, MarginalEnergy)
+        try:
+            cast(QuadratureMarginal, self.marginal(energy)).check(points, tolerance=1e-3)
+        except ConfigError as error:  # the grid may fit again at the next validation: this ends no training
+            log.warning("hypergradient_error is not computed here. %s", error)
+            return False
+        return True
+
+    def estimates(
+        self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
+    ) -> Tensor:
+        """R estimates of the hypergradient, shape (R, number of parameters)."""
+        found = []
+        for _ in range(self.n_repeats):
+            drawn = method.draw_noise(v, generator)
+            drawn["upper"]["data"] = noise
+            problem = method.bilevel_problem(state, v, method.fit.share(state.theta, v, drawn)[1])
+            found.append(flatten(method.hypergradient(problem, state.theta, state.phi, state.buffers).gradient))
+        return torch.stack(found)
+
+    @staticmethod
+    def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
+        """Cosine and relative error of the mean, and the noise, of estimates (R, n) of a reference (n,).
+
+        Example:
+            >>> estimates = torch.tensor([[2.0, 0.0], [2.0, 2.0]])
+            >>> HypergradientError.compare(estimates, torch.tensor([2.0, 0.0]))["hypergradient_error"]
+            0.5
+        """
+        mean = estimates.mean(0)
+        size = torch.linalg.vector_norm(reference)
+        return {
+            f"hypergradient_cosine{suffix}": float(torch.nn.functional.cosine_similarity(mean, reference, dim=0)),
+            f"hypergradient_error{suffix}": float(torch.linalg.vector_norm(mean - reference) / size),
+            f"hypergradient_noise{suffix}": float((estimates - mean).square().sum(-1).mean().sqrt() / size),
+        }
+
+    def lower_reference(
+        self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
+    ) -> Tensor:
+        """The implicit hypergradient where phi minimises the exact KL."""
+        study = HypergradientBias(n_reference_steps=self.n_reference_steps, n_terms=N_TERMS)
+        latents = method.posterior.noise((self.n_repeats,), v, generator)
+        problem = study.problem(method, v, {"data": noise, "latent": latents})
+        if not method.posterior.continuous:
+            points = method.objective.perturb(v, noise)
+            problem = problem._replace(lower=partial(self.bits_lower, method, points))
+        return flatten(study.reference(problem, state.theta, state.phi)[1])
+
+    @staticmethod
+    def bits_lower(method: BiSM, points: Tensor, theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG004 - exact
+        """KL(q || p) - F of independent bits: E at their mean, as E is linear in each bit, less their entropy."""
+        logits = bind(method.posterior, phi).distribution_params(points)[0]
+        energy = bind(method.energy, theta).energy(points, logits.sigmoid())
+        entropy = (torch.nn.functional.softplus(logits) - logits.sigmoid() * logits).sum(-1)
+        return (energy - entropy).mean()
+
+
+def _double(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x.clone()

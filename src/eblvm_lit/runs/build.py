@@ -1,0 +1,169 @@
+"""Construction of data, method, callbacks, loggers and trainer from a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import LambdaCallback
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.runs.instantiate import LIBRARIES, import_packages, instantiate, misfit, resolve_target
+from eblvm_lit.training.callbacks.compiling import Compiling
+from eblvm_lit.training.callbacks.start_checks import StartChecks
+from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
+
+__all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
+
+
+# What Lightning raises for values that it cannot use.
+IMPOSSIBLE = (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)
+
+
+class Parts(NamedTuple):
+    """The parts of a run that a configuration describes."""
+
+    data: ArrayDataModule
+    method: Method
+    callbacks: dict[str, pl.Callback]
+
+
+def iterations_per_batch(cfg: DictConfig) -> int:
+    """The number of iterations per call of Lightning's loop: the largest suitable divisor of the configured number.
+
+    It divides the intervals of validation, logging and callbacks, so that all of these run at their iterations.
+
+    Example:
+        >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
+        >>> cfg = {"iterations_per_batch": 10, "n_validations": 10, "trainer": trainer, "callbacks": {}}
+        >>> iterations_per_batch(OmegaConf.create(cfg))
+        5
+    """
+    if cfg.trainer.get("overfit_batches"):
+        return 1  # it counts batches
+    moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
+    for name, node in cfg.callbacks.items():
+        # nonfinite is exempt: it checks all iterations of a block
+        if name != "nonfinite" and node is not None and node.get("every"):
+            moments.append(node.every)
+    return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
+
+
+def build(cfg: DictConfig, extra_packages: Sequence[str] = ()) -> Parts:
+    """Build data, method and callbacks.
+
+    Args:
+        cfg: The configuration; its ``allow_packages`` must be the user's.
+        extra_packages: Further packages whose classes it may name.
+    """
+    packages = [*import_packages(cfg.get("allow_packages")), *extra_packages]
+    pl.seed_everything(cfg.seed, verbose=False)  # for the initial parameters; all other noise has keyed generators
+    data = instantiate(cfg.data, "data", packages, ArrayDataModule)
+    data.max_examples = cfg.get("max_examples")
+    method = instantiate(cfg.method, "method", packages, Method)
+    if method.event_shape != data.event_shape:
+        raise ConfigError(
+            f"The model takes v of shape {method.event_shape}, the data have {tuple(data.event_shape)}: "
+            "choose the model that fits the data, or set its sizes."
+        )
+    callbacks = {
+        name: instantiate(node, f"callbacks.{name}", packages, pl.Callback)
+        for name, node in cfg.callbacks.items()
+        if node is not None
+    }
+    return Parts(data, method, callbacks)
+
+
+def build_loggers(cfg: DictConfig) -> list[Logger]:
+    """Build the loggers of a configuration that the user has composed: those of a checkpoint are never built."""
+    packages = [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
+    nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
+    return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
+
+
+def n_processes(cfg: DictConfig) -> int:
+    """The number of processes: one per device of ``trainer.devices`` and machine."""
+    if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
+        return 1
+    return root_device(cfg)[1]
+
+
+def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
+    """The device of this process, and the number of processes.
+
+    Raises:
+        ConfigError: If this machine has no such devices.
+    """
+    try:
+        trainer = _bare_trainer(cfg)
+    except IMPOSSIBLE as error:
+        raise ConfigError(f"trainer: {_one_line(error)}") from error
+    return trainer.strategy.root_device, trainer.world_size
+
+
+def _bare_trainer(cfg: DictConfig) -> pl.Trainer:
+    """A trainer with the devices of a run and nothing else of it."""
+    return pl.Trainer(
+        accelerator=cfg.trainer.accelerator,
+        devices=OmegaConf.to_container(cfg.trainer, resolve=True)["devices"],
+        num_nodes=cfg.trainer.num_nodes,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
+    """Build Lightning's trainer with the options that this package needs, and set the block size of the data.
+
+    Args:
+        cfg: The configuration.
+        parts: The parts of the run.
+        begin: Called after each minibatch and at the end, before the other callbacks. Whatever may refuse the run comes
+            before the first call: checks, Lightning's restoring, compilation.
+
+    Raises:
+        ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
+    """
+    options = OmegaConf.to_container(cfg.trainer, resolve=True)
+    trainer_class = resolve_target(options.pop("_target_"), [*import_packages(cfg.get("allow_packages")), *LIBRARIES])
+    parts.data.iterations_per_batch = iterations_per_batch(cfg)
+    watch = LambdaCallback(on_train_batch_end=lambda *_: begin(), on_fit_end=lambda *_: begin())
+    own = {
+        "max_epochs": -1,  # one endless epoch, because runs are measured in iterations
+        "val_check_interval": cfg.trainer.max_steps // cfg.n_validations // parts.data.iterations_per_batch,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "inference_mode": False,  # validation losses need gradients
+        "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
+        "enable_autolog_hparams": False,  # it would save the loggers' files before the run has begun
+        "callbacks": [watch, StartChecks(), Compiling(), *parts.callbacks.values()],
+        "logger": build_loggers(cfg),
+        "plugins": [AtomicCheckpointIO()],
+    }
+    if both := sorted(own.keys() & options.keys()):
+        raise ConfigError(f"trainer.{both[0]} cannot be set: use the groups callbacks and logger.")
+    try:
+        if n_processes(cfg) > 1:
+            # Methods reduce their gradients themselves: DDP's hooks do not see what torch.func.grad computes. Processes
+            # hold equal buffers, and wait for others that compute metrics or draw figures.
+            options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)
+        trainer = trainer_class(**options, **own)
+    except IMPOSSIBLE as error:
+        raise misfit("trainer", pl.Trainer, error) from error
+    return trainer
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,131 @@
+"""What a run prints: a line at its start, the final metrics and the next commands; and its folder, which is checked."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from rich.box import SIMPLE_HEAD
+from rich.syntax import Syntax
+from rich.table import Column, Table
+from rich.text import Text
+
+from eblvm_lit.errors import escaped
+from eblvm_lit.utils.command_line import config_folders, override
+from eblvm_lit.utils.numbers import significant
+from eblvm_lit.utils.printing import show
+from eblvm_lit.utils.quantities import direction, quantity
+
+if TYPE_CHECKING:  # they take seconds, for which errors in the command need not wait
+    from eblvm_lit.methods.base import Method
+    from eblvm_lit.runs.build import Parts
+
+__all__ = [
+    *("next_steps", "quiet", "shortest", "show_config", "show_results", "start_line"),
+]
+
+
+def quiet() -> None:
+    """Hide Lightning's tips about devices, two deprecated calls, and Pillow's doubts about large images."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*(treespec.*|broadcast_buffers. is )deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", message=".*decompression bomb")  # there is an error for what is too large
+
+
+def show_config(cfg: DictConfig) -> None:
+    """Print the composed configuration."""
+    show(Syntax(OmegaConf.to_yaml(cfg, resolve=True), "yaml", background_color="default"))
+
+
+def start_line(cfg: DictConfig, parts: Parts, device: str) -> str:
+    """What will run, in one line.
+
+    Args:
+        cfg: The configuration of the run.
+        parts: Its parts; the data are set up.
+        device: Where it runs.
+    """
+    method = parts.method
+    data = parts.data
+    sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in method.networks().items()}
+    networks = ", ".join(f"{n:,} parameters in {name}" for name, n in sizes.items())
+    examples = f"{len(data.splits.train):,} examples of {type(data).__name__}"
+    return (
+        f"{method.title}; {networks}; {examples}; {cfg.trainer.max_steps:,} iterations on {device}; "
+        f"results in {shortest(Path(cfg.run_dir))}"
+    )
+
+
+def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
+    """Print the final metrics as a table, what a run is chosen by first, and the folder on a line of its own.
+
+    Args:
+        metrics: Numbers by name.
+        folder: Where the results are.
+        estimators: How some of them were computed, by the name without a split.
+    """
+    table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
+    for name in sorted(metrics, key=_place):
+        table.add_row(Text(escaped(name)), significant(metrics[name]), quantity(name).unit)
+    show(table, *(f"{name}: {how}." for name, how in (estimators or {}).items()), "results in", f"  {shortest(folder)}")
+
+
+def _place(name: str) -> tuple[bool | str, ...]:
+    """The place of a metric in a table.
+
+    Example:
+        >>> from eblvm_lit.evaluation.fisher_score import FisherScore  # declares fisher
+        >>> names = ["ais_effective_sample_size", "fisher", "fid", "log_likelihood_standard_error", "log_likelihood"]
+        >>> sorted(names, key=_place)[:4]
+        ['fid', 'log_likelihood', 'log_likelihood_standard_error', 'fisher']
+    """
+    goal = {"likelihood", "fid"} & set(re.split("[/_]", name))
+    return not name.startswith("test"), name.startswith("train/"), not goal, not direction(name), name
+
+
+def next_steps(cfg: DictConfig, method: Method) -> list[str]:
+    """The commands that evaluate, resume and compare the run of a command line; none in Python.
+
+    None resumes a run whose learning rates have come down to its end: in a longer run they would be high again.
+    """
+    if not HydraConfig.initialized():
+        return []
+    ckpt = override("ckpt", shortest(Path(cfg.run_dir)))
+    places = [word for folder in config_folders() for word in ("--config-dir", shortest(folder))]
+    allowed = [f"allow_packages={cfg.allow_packages}".replace(" ", "")] if cfg.allow_packages else []
+    own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
+    words = [word for word in HydraConfig.get().overrides.task if not word.startswith(own)]
+    inside = Path(cfg.run_dir).resolve().is_relative_to(Path(cfg.outputs_dir).resolve())
+    folder = cfg.outputs_dir if inside else shortest(Path(cfg.run_dir))
+    n = cfg.trainer.max_steps
+    resume = shlex.join([*_program("train"), *places, *words, ckpt, f"trainer.max_steps={2 * n}"])
+    return [
+        f"evaluate {shlex.join([*_program('evaluate'), *places, ckpt, *allowed])}",
+        *([f"resume   {resume}"] if method.rates_at(n, 2 * n) == method.rates_at(n, n) else []),
+        f"compare  python -m eblvm_lit.reports {shlex.quote(folder)}",
+    ]
+
+
+def _program(name: str) -> list[str]:
+    """How this installation calls ``train`` or ``evaluate``, by how it was called itself."""
+    called = Path(sys.argv[0])
+    return [f"eblvm-{name}"] if called.name.startswith("eblvm-") else ["python", str(called.with_name(f"{name}.py"))]
+
+
+def shortest(path: Path) -> str:
+    """A path as it is typed in the current folder.
+
+    Example:
+        >>> shortest(Path.cwd() / "outputs" / "a")
+        'outputs/a'
+    """
+    here = Path.cwd()
+    return str(path.resolve().relative_to(here)) if path.resolve().is_relative_to(here) else str(path)

@@ -1,0 +1,280 @@
+"""The one place where objects of a configuration are built: Hydra's ``instantiate`` behind an allow-list of classes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import hydra.utils
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.runs.annotations import check_arguments, typed_key
+from eblvm_lit.utils.command_line import config_folders
+
+__all__ = [
+    *("LIBRARIES", "import_packages", "instantiate", "misfit", "refuse_interpolations"),
+    *("resolve_target", "to_plain"),
+]
+
+# What a class raises that does not take its arguments.
+UNFIT = (TypeError, ValueError, ImportError)
+OWN = "eblvm_lit"
+# What the command line may name beside this package. Not all of torch and Lightning: both have classes that start
+# processes (torch.distributed.elastic's SubprocessHandler).
+LIBRARIES = (
+    *("torch.nn", "torchvision.models", "torchvision.transforms"),
+    *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
+)
+# What any other configuration may name, which a stranger may have written: modules of torch, and these rooms of this
+# package. Loggers write where they are told and connect to hosts; only the data and callbacks have files.
+ROOMS = {
+    "": (
+        *(
+            "divergences",
+            "draws",
+            "energies",
+            "evaluation",
+            "hypergradients",
+            "methods",
+            "networks",
+            "noise_distributions",
+        ),
+        *("objectives", "optimizers", "posteriors", "samplers", "scores"),
+    ),
+    "data": ("data",),
+    "callbacks": ("data", "figures", "training.callbacks"),
+}
+
+
+def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type | None = None) -> Any:
+    """Build the objects that a configuration node describes.
+
+    Everything is checked before anything is built. Hydra resolves interpolations a second time, after the check: a
+    resolved ``${...}`` that is left in a string is refused.
+
+    Args:
+        node: A configuration node, or a plain container.
+        path: The position in the configuration, for messages.
+        packages: What it may name beside this package; never read from a checkpoint. Without :data:`LIBRARIES` among
+            them, it may name parts of models only, and those of data and callbacks in their places.
+        kind: The class that the object must be of, if any.
+
+    Raises:
+        ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or a part that does not fit.
+
+    Example:
+        >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise_std": 0.3}, "objective").noise_std
+        0.3
+        >>> instantiate({"_target_": "eblvm_lit.objectives.dsm.DSM", "noise": 0.3}, "objective")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: objective (DSM) has no key 'noise'. Did you mean noise_std?
+    """
+    plain = to_plain(node, path)
+    refuse_interpolations(plain, path)
+    part = check_arguments(plain, _resolver(path, packages), functools.partial(typed_key, node, path))
+    if kind is not None and not isinstance(part, kind):
+        raise ConfigError(f"{path} must be a {kind.__name__}, not {type(part).__name__}: see {kind.__module__}.")
+    # Hydra 1.4 asks what it may build; 1.3 has no such argument
+    whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, "torch.nn", *packages)]}
+    allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
+    try:
+        return hydra.utils.instantiate(plain, _convert_="all", **allowed) if isinstance(plain, dict | list) else plain
+    except (InstantiationException, *UNFIT) as error:
+        raise _cause(error, plain, path) from error
+
+
+def refuse_interpolations(node: Any, path: str) -> None:
+    """Refuse ``${...}`` in the keys and values of plain containers, at any depth.
+
+    Raises:
+        ConfigError: Names the place.
+
+    Example:
+        >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: config.a[0] has an interpolation, which is not resolved: '${oc.env:HOME}'.
+    """
+    if isinstance(node, str) and "${" in node:
+        raise ConfigError(f"{path} has an interpolation, which is not resolved: {node!r}.")
+    for place, key, value in _members(node, path):
+        refuse_interpolations(key, path)
+        refuse_interpolations(value, place)
+
+
+def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
+    """A function that gives the class of a ``_target_``, if a configuration may name it at its place."""
+    rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
+    is_foreign = not {*LIBRARIES} <= {*packages}
+
+    def resolve(name: str) -> type:
+        target = resolve_target(name, packages)
+        if is_foreign and not _within(target.__module__, ["torch.nn.modules", *rooms, *packages]):
+            raise ConfigError(f"{path} may not name {name!r}, which is no part of a model or not of this kind.")
+        return target
+
+    return resolve
+
+
+def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """The place, the key and the value of each member of a mapping or a list."""
+    if isinstance(node, dict):
+        yield from ((f"{path}.{key}", key, value) for key, value in node.items())
+    elif isinstance(node, list | tuple):
+        yield from ((f"{path}[{index}]", index, value) for index, value in enumerate(node))
+
+
+def resolve_target(name: str, packages: Sequence[str] = ()) -> type:
+    """The class of a ``_target_``, if it is allowed.
+
+    Only classes are allowed: with functions such as ``eblvm_lit.core.tensors.tree_map``, a configuration could call
+    anything. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
+    this package, but is not part of it.
+
+    Raises:
+        ConfigError: If the name is not allowed or does not exist.
+
+    Example:
+        >>> resolve_target("eblvm_lit.objectives.sm.SM").__name__
+        'SM'
+        >>> resolve_target("os.system")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: A configuration may not name 'os.system', only classes of eblvm_lit: ...
+    """
+    is_name = isinstance(name, str) and re.fullmatch(r"[\w.]+", name)
+    module, _, attribute = name.rpartition(".") if is_name else ("", "", "")
+    allowed = (OWN, *packages, "torch.nn.modules")
+    refusal = ConfigError(
+        f"A configuration may not name {name!r}, only classes of {', '.join((OWN, *packages))}: add a package of yours "
+        "with allow_packages=[...]."
+    )
+    if not _within(module, (*allowed, "torch.nn")) and name != "pytorch_lightning.Trainer":
+        raise refusal
+    try:
+        target = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"There is no {name!r} ({error}).") from error
+    if not isinstance(target, type) or not _within(target.__module__, allowed):
+        raise refusal
+    return target
+
+
+def _within(module: str, packages: Sequence[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def _cause(error: Exception, plain: Any, path: str) -> BaseException:
+    """What an error comes from: as a sentence with the place and the class if arguments do not fit.
+
+    Hydra 1.3 wraps it in an error of its own whose text has the place; 1.4 adds a note.
+    """
+    cause: BaseException = error
+    while cause.__cause__ is not None and not isinstance(cause, EblvmError):
+        cause = cause.__cause__
+    found = re.search(r"full_key: (.+)", "\n".join([str(error), *getattr(error, "__notes__", ())]))
+    key = [found[1]] if found else []
+    target = OmegaConf.select(OmegaConf.create(plain), ".".join([*key, "_target_"]))
+    if target is None or not isinstance(cause, UNFIT):
+        return cause
+    return misfit(".".join([path, *key]), hydra.utils.get_class(target), cause)
+
+
+def misfit(path: str, target: type, error: BaseException) -> ConfigError:
+    """What to say where a class does not take its arguments; names the nearest argument for an unknown one.
+
+    Example:
+        >>> print(misfit("error", ConfigError, ValueError("Too many.")))
+        error (ConfigError) does not fit: Too many.
+    """
+    reason = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, TypeError) and (found := re.search(r"unexpected keyword argument '(\w+)'", reason)):
+        near = get_close_matches(found[1], inspect.signature(target).parameters, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        return ConfigError(f"{path} ({target.__name__}) has no key {found[1]!r}.{hint}")
+    return ConfigError(f"{path} ({target.__name__}) does not fit: {reason}")
+
+
+def to_plain(node: Any, path: str = "") -> Any:
+    """Convert a configuration node to plain containers and resolve its interpolations.
+
+    Raises:
+        ConfigError: If a value is missing or an interpolation cannot be resolved.
+    """
+    if not isinstance(node, DictConfig | ListConfig):
+        return node
+    try:
+        return OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        name = f"{path}.{error.full_key}" if path and node._get_parent() is None else error.full_key
+        raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.") from None
+    except OmegaConfBaseException as error:
+        raise unresolved(error, path) from None
+
+
+def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
+    """The sentence for a value that is taken from another one, which is not there.
+
+    Example:
+        >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})
+        >>> try:
+        ...     OmegaConf.to_container(cfg, resolve=True)
+        ... except OmegaConfBaseException as error:
+        ...     print(unresolved(error))
+        optimizer.lr is taken from sizes.lr, which has no value here: choose one, or set it.
+    """
+    key = error.full_key or path
+    reason = " ".join(str(error).split("\n    ")[0].split())
+    if found := re.search(r"key '([\w.]+)' not found|Missing mandatory value: ([\w.]+)", reason):
+        source = next(filter(None, found.groups()))
+        return ConfigError(f"{key} is taken from {source}, which has no value here: choose one, or set it.")
+    return ConfigError(f"{key} cannot be resolved: {reason}.")
+
+
+def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:
+    """Import packages so that a configuration can name their classes.
+
+    Where Python does not find one, the working folder and what is in and beside each folder of configurations that the
+    command line names come last in ``sys.path``, so that nothing in them hides what is installed.
+
+    Args:
+        names: The value of ``allow_packages``; it must not come from a checkpoint.
+        conf: A folder of configurations that a function was given, as ``--config-dir`` of the command line.
+
+    Raises:
+        ConfigError: If a package does not exist.
+
+    Example:
+        >>> import_packages("json"), import_packages(None)
+        (['json'], [])
+    """
+    listed = [names] if isinstance(names, str) else list(names or ())
+    cwd = Path(HydraConfig.get().runtime.cwd) if HydraConfig.initialized() else Path.cwd()
+    confs = [*([] if conf is None else [Path(conf).resolve()]), *config_folders()]
+    folders = [str(folder) for folder in (cwd, *(place for conf in confs for place in (conf.parent, conf)))]
+    if any(importlib.util.find_spec(name.partition(".")[0]) is None for name in listed):
+        sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
+    for name in listed:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # the package lacks another one
+            raise ConfigError(
+                f"allow_packages names {name!r}, and there is no such package in {', '.join(folders)}: start in the "
+                "folder that holds it, or name the configurations beside it with --config-dir."
+            ) from None
+    return listed

@@ -1,0 +1,216 @@
+"""The checkpoint to resume from: how it is found, and what it must have in common with the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.training.checkpoint_io import checkpoint_file
+from eblvm_lit.utils.incidental import LENGTH_AND_TESTS, is_below, is_incidental
+from eblvm_lit.utils.run_files import flatten
+from eblvm_lit.utils.untrusted import read_yaml
+
+__all__ = [
+    *(
+        "changed_rates",
+        "changed_settings",
+        "check_settings",
+        "earlier_checkpoint",
+        "earlier_metrics",
+        "find_checkpoint",
+    ),
+    "refuse_other_run",
+]
+
+log = logging.getLogger(__name__)
+
+
+def _allowed(cfg: DictConfig) -> list[str]:
+    """The keys of ``resume.allow``, which name settings or groups of them.
+
+    Raises:
+        ConfigError: If there is no such key.
+    """
+    listed = OmegaConf.select(cfg, "resume.allow") or []
+    listed = [listed] if isinstance(listed, str) else list(listed)
+    for key in listed:
+        if OmegaConf.select(cfg, key, default=...) is ...:  # null is a value
+            similar = get_close_matches(key, map(str, cfg), n=1)
+            raise ConfigError(
+                f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
+                "--cfg job shows all keys."
+            )
+    return listed
+
+
+def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -> None:
+    """Refuse a checkpoint that was trained with another seed, other data or other settings of the method.
+
+    Args:
+        checkpoint: Its content.
+        cfg: The configuration of the run; ``resume.allow`` names the keys that may differ.
+        path: The file of the checkpoint, for the message.
+
+    Raises:
+        ConfigError: Names all differing keys.
+    """
+    changed = changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg))
+    if changed:
+        listed = "; ".join(f"{key}={values}" for key, values in changed.items())
+        raise ConfigError(
+            f"{path} was trained with {listed}: resume with its settings, or allow the change by "
+            f"resume.allow=[{','.join(changed)}]."
+        )
+
+
+def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
+    """The learning rates that a checkpoint's last iteration would not have had in this run, before and from now on.
+
+    Args:
+        method: The method of the run.
+        checkpoint: Its content.
+        total: The iterations of the run, which stretch a cosine.
+    """
+    done = checkpoint["eblvm_lit"]["iteration"]
+    again, now = (method.rates_at(i, total) for i in (done - 1, done))
+    states = dict(zip(method.groups, checkpoint["optimizer_states"], strict=True))
+    last = {name: state["param_groups"][0]["lr"] for name, state in states.items()}
+    changed = {name: (lr, now[name]) for name, lr in last.items() if not math.isclose(lr, again[name])}
+    return ", ".join(f"{name}_lr from {before:.3g} to {after:.3g}" for name, (before, after) in changed.items())
+
+
+def find_checkpoint(cfg: DictConfig) -> Path | None:
+    """The checkpoint to resume from.
+
+    ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
+    ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
+    ``resume.allow`` names settings that may differ.
+
+    Args:
+        cfg: The configuration of the run.
+
+    Raises:
+        DataError: If there is no such file.
+    """
+    allowed = _allowed(cfg)
+    if cfg.ckpt is None:
+        return None
+    if cfg.ckpt != "last":
+        return checkpoint_file(cfg.ckpt)
+    own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    if own.is_file():
+        return own
+    candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
+    for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
+        try:
+            stored = read_yaml(path.parent.parent / "config.yaml")
+            if not changed_settings(stored, cfg, allowed):
+                return path
+        except (OSError, AttributeError, KeyError, DataError):
+            continue  # not a run folder
+    raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
+
+
+def refuse_other_run(folder: Path, resume_from: Path | None) -> None:
+    """Refuse a folder in which a run has begun or finished, unless a checkpoint of that run is resumed.
+
+    Args:
+        folder: The folder of the run that starts.
+        resume_from: The checkpoint that it resumes from.
+
+    Raises:
+        ConfigError: If the folder holds another run.
+    """
+    records = [path for name in ("config.yaml", "metrics.json", "checkpoints/*.ckpt") for path in folder.glob(name)]
+    if records and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):
+        advice = "choose another folder by hydra.run.dir=... ."
+        raise ConfigError(
+            f"{folder} holds a run already: "
+            + (f"resume it with ckpt=last, or {advice}" if folder / "checkpoints" / "last.ckpt" in records else advice)
+        )
+
+
+def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
+    """The final metrics of this job, if ``sweep.resume`` is true and it has finished before."""
+    folder = Path(cfg.run_dir)
+    if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
+        return None
+    before = flatten(read_yaml(folder / "config.yaml"))
+    now = flatten(OmegaConf.to_container(cfg, resolve=True))
+    differ = sorted(
+        key
+        for key in before.keys() | now.keys()
+        if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
+    )
+    if differ:  # the whole sweep is in the wrong folder
+        sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
+    log.info("%s has finished before.", folder)
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def earlier_checkpoint(cfg: DictConfig) -> Path | None:
+    """The last checkpoint of this job, if ``sweep.resume`` is true and there is one."""
+    path = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    return path if cfg.sweep.resume and path.is_file() else None
+
+
+def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
+    """The keys whose values differ and may not, with both values in words.
+
+    A value that another key gives, as ``optimizer.lr`` gives the rates of both levels, is told once, under that key.
+
+    Args:
+        stored: The configuration in a checkpoint, resolved.
+        cfg: The configuration of the run, with its interpolations.
+        allowed: Keys that may differ, with all below them.
+
+    Example:
+        >>> cfg = OmegaConf.create({"seed": 2, "lr": 0.1, "method": {"lr": "${lr}"}, "threads": 2})
+        >>> changed_settings({"seed": 1, "lr": 0.2, "method": {"lr": 0.2}, "threads": 1}, cfg)
+        {'seed': '1, not 2', 'lr': '0.2, not 0.1'}
+        >>> changed_settings({"seed": 1, "lr": 0.2, "method": {"lr": 0.2}}, cfg, ["seed", "lr"])
+        {}
+    """
+    differing = dict(_differences(stored, OmegaConf.to_container(cfg, resolve=True)))
+    raw = OmegaConf.to_container(cfg)
+
+    def is_told(path: str) -> bool:
+        if is_incidental(path, *LENGTH_AND_TESTS, *allowed):
+            return False
+        sources = _sources(raw, path.split("."))
+        return not any(is_below(a, b) or is_below(b, a) for a in sources for b in differing)
+
+    return {path: f"{before}, not {now}" for path, (before, now) in differing.items() if is_told(path)}
+
+
+def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The differing values of two nested mappings, by path; a part of another class is one difference."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        before, now = (None if value == {} else value for value in (before, now))  # an empty part is none
+        if before != now:
+            yield path, (before, now)
+    elif before.get("_target_") != now.get("_target_"):
+        yield path, tuple(str(part.get("_target_")).rpartition(".")[2] for part in (before, now))
+    else:
+        for key in dict.fromkeys([*now, *before]):
+            yield from _differences(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+
+
+def _sources(node: Any, keys: Sequence[str]) -> list[str]:
+    """The paths that interpolations name on the way to a key."""
+    for key in keys:
+        if not isinstance(node, Mapping):
+            break
+        node = node.get(key)
+    return re.findall(r"\$\{(\w[\w.]*)\}", str(node)) if not isinstance(node, Mapping) else []

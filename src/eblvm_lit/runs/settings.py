@@ -1,0 +1,135 @@
+"""Settings of a run that no constructor takes, and those that only the files of the data decide."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from eblvm_lit.core.ranges import ImageShape, Seed
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.runs.annotations import Steps, argument_types, check_arguments, check_values, typed_key
+from eblvm_lit.runs.instantiate import LIBRARIES, import_packages, instantiate, resolve_target, to_plain
+
+__all__ = ["EVALUATION", "RUN", "TRAINER", "adapt", "check_config", "check_plain"]
+
+log = logging.getLogger(__name__)
+
+
+OPTIONAL = ("logger", "sampler", "latent_langevin", "data_energy")
+# The keys at the top of a run's configuration, of which the others must be there.
+RUN: dict[str, Any] = {
+    **dict.fromkeys(("data", "method", "trainer"), dict[str, Any]),
+    **dict.fromkeys(OPTIONAL, dict[str, Any] | None),
+    **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir"), str),
+    **dict.fromkeys(("ckpt", "init_from", "optimized_metric"), str | None),
+    **dict.fromkeys(("summary", "show_config"), bool),
+    "callbacks": dict[str, dict[str, Any] | None],
+    "seed": Seed,
+    "test_checkpoint": Literal["last", "best", "both"],
+    "eval_weights": Literal["raw", "ema", "both"],
+    "max_examples": PositiveInt | None,
+    "n_validations": PositiveInt,
+    "iterations_per_batch": PositiveInt,
+    "compile": bool | Literal["auto"],
+    "threads": PositiveInt | None,
+    "tf32": bool | None,
+    "final_lr": NonNegativeFloat | None,
+    "allow_packages": str | Sequence[str] | None,
+    "resume": dict[str, str | Sequence[str] | None],
+    "sweep": dict[str, bool],
+}
+# The options of Lightning's trainer of which runs do not take all that Lightning does.
+TRAINER: dict[str, Any] = {
+    "max_steps": PositiveInt,
+    "num_nodes": PositiveInt,
+    # more processes fill the memory, with 900 MB each, before any of them begins
+    "devices": Annotated[int, Field(ge=-1, le=8 * (os.cpu_count() or 1))]
+    | Annotated[str, Field(pattern=r"^(auto|-1|\d|\d+(,\d+)+)$")]
+    | Sequence[NonNegativeInt],
+    "precision": Literal["32-true", "64-true", "bf16-mixed", "auto"],  # a loss scaler fits no second gradient
+    "log_every_n_steps": PositiveInt,
+    "overfit_batches": NonNegativeInt,
+}
+# The keys at the top of an evaluation's configuration that change that of the run.
+EVALUATION: dict[str, Any] = {
+    **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
+    "seed": Seed | None,
+    "eval_weights": Literal["raw", "ema", "both"] | None,
+}
+
+
+def adapt(cfg: DictConfig) -> None:
+    """Set what the files of the data decide: the size of images in a folder, and the shape of v of flattened images.
+
+    A run with fewer iterations than validations gets one validation after each.
+
+    Args:
+        cfg: As composed; changed in place.
+
+    Raises:
+        ConfigError: The data cannot be built, or are no data module.
+        DataError: The files of the data are missing or damaged.
+
+    Example:
+        >>> data = {"_target_": "eblvm_lit.data.toy.Checkerboard"}
+        >>> cfg = {"data": data, "sizes": {"v_shape": "???"}, "trainer": {"max_steps": 5}, "n_validations": 10}
+        >>> adapt(cfg := OmegaConf.create(cfg))
+        >>> cfg.sizes.v_shape, cfg.n_validations
+        ([2], 5)
+    """
+    packages = [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
+    data = instantiate(cfg.data, "data", packages, ArrayDataModule)
+    found, line = data.find_options()
+    if found:
+        with open_dict(cfg.data):  # a configuration may leave out what has a default
+            cfg.data.update(found)
+        data = instantiate(cfg.data, "data", packages)
+        log.info("%s", line)
+    cfg.sizes.v_shape = list(data.event_shape)
+    cfg.n_validations = min(cfg.n_validations, cfg.trainer.max_steps)
+
+
+def check_config(cfg: DictConfig) -> None:
+    """Refuse a model of images for vectors, missing values, and what no annotation allows, before anything is built.
+
+    Raises:
+        ConfigError: Names the first problem.
+    """
+    check_values({"allow_packages": to_plain(cfg.get("allow_packages"))}, RUN, functools.partial(typed_key, cfg, ""))
+    resolve = functools.partial(resolve_target, packages=[*import_packages(cfg.get("allow_packages")), *LIBRARIES])
+    shape = OmegaConf.select(cfg, "sizes.v_shape")
+    for name in ("model", "generator"):
+        targets = re.findall(r"'_target_': '([\w.]+)'", str(cfg.get(name)))
+        takes_images = any(ImageShape in argument_types(resolve(target)).values() for target in targets)
+        if takes_images and isinstance(shape, ListConfig) and len(shape) == 1:
+            raise ConfigError(f"The {name} needs images, and the data are vectors: use images, such as data=mnist.")
+    check_plain(to_plain(cfg), resolve, functools.partial(typed_key, cfg, ""))
+
+
+def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of: Callable[[Steps], str]) -> None:
+    """Check all values that a run reads by their annotations: its settings, its parts and the trainer's options.
+
+    Args:
+        plain: The configuration as plain containers.
+        resolve: Gives the class of a ``_target_``.
+        key_of: Gives the name, for messages, of the place to which some steps lead.
+
+    Raises:
+        ConfigError: Names the first key that is missing, or has a value of another type or range.
+    """
+    check_values(plain, RUN, key_of)
+    if missing := sorted(RUN.keys() - {*OPTIONAL, *plain}) or ["trainer"] * ("_target_" not in plain["trainer"]):
+        raise ConfigError(f"The configuration has no {missing[0]}, which each run reads: leave it in.")
+    for name in ("data", "method", "callbacks", "logger", "sampler", "latent_langevin"):
+        check_arguments(plain.get(name), resolve, key_of, (name,))
+    options = {name: value for name, value in plain["trainer"].items() if name != "_target_"}
+    types = argument_types(resolve(plain["trainer"]["_target_"])) | TRAINER
+    check_values(check_arguments(options, resolve, key_of), types, lambda steps: key_of(("trainer", *steps)))

@@ -1,0 +1,232 @@
+"""Trained models as folders in the layout of the Hugging Face Hub: with a model card, sent and fetched."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import re
+import shlex
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from jinja2 import Template
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torchvision.utils import save_image
+
+from eblvm_lit.core.tensors import part
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.methods.base import PRIOR_STATISTICS
+from eblvm_lit.runs.instantiate import instantiate
+from eblvm_lit.runs.stored_config import redirect
+from eblvm_lit.utils.io import write_json, write_text, write_whole
+from eblvm_lit.utils.run_files import read_command
+from eblvm_lit.utils.untrusted import read_yaml
+
+if TYPE_CHECKING:
+    from eblvm_lit.runs.trained_run import TrainedRun
+
+__all__ = ["WEIGHTS", "download", "draw_samples", "read_pretrained", "save_pretrained"]
+
+FILES = ("model.safetensors", "config.yaml", "metrics.json", "README.md", "samples.png")
+WEIGHTS, CONFIG, METRICS, CARD, PICTURE = FILES
+# What is in the file of tensors beside the parameters, below a name that no parameter can have.
+BESIDE = "shared/"
+STARTS = f"{BESIDE}starts/"  # of chains, by their names
+LOG_Z = f"{BESIDE}log_z"  # with its standard error
+STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # of batch normalisation, by the names of its buffers
+KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")  # and the evaluation
+ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is of one machine alone
+
+
+def save_pretrained(
+    run: TrainedRun,
+    folder: str | Path,
+    *,
+    half: bool = False,
+    license: str = "mit",
+    push_to_hub: bool = False,
+    repo_id: str | None = None,
+) -> None:
+    """Write the model as a folder to share, which :func:`eblvm_lit.from_pretrained` loads.
+
+    It has the layout of the Hugging Face Hub: ``model.safetensors``, ``config.yaml``, ``metrics.json``, and a model
+    card, ``README.md``, with ``samples.png``, drawn now.
+
+    Args:
+        run: The run, whose method this is.
+        folder: Where the files go.
+        half: Whether parameters are rounded to half precision, eleven significant bits: half the size. A loaded model
+            has float32 parameters of these values. A tensor with values outside of the range of half precision is
+            kept as it is.
+        license: Of the weights, as the Hub names it.
+        push_to_hub: Whether these files are sent to the Hub; needs the package ``huggingface_hub``, and its login.
+        repo_id: The name of the model on the Hub, ``OWNER/NAME``; that of the folder if not given.
+
+    Example:
+        >>> import tempfile
+        >>> from eblvm_lit import load
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     load("grbm_digits").save_pretrained(folder)
+        ...     load(folder)
+        TrainedRun(method: ScoreMatching, energy: GRBM, iteration: 15,000)
+    """
+    from safetensors.torch import save  # training does without
+
+    hub = _hub() if push_to_hub else None
+    folder = Path(folder)
+    name = repo_id or folder.resolve().name
+    config = _config(run)
+    written = _rounded(run) if half else run
+    state = _state(written, half)
+    write_whole(folder / WEIGHTS, lambda file: file.write(save(state, {"format": "pt"})))
+    write_text(folder / CONFIG, OmegaConf.to_yaml(config))
+    write_json(folder / METRICS, {**run.metrics, "iteration": run.iteration})
+    draw_samples(run, written.sample(64 if run.data.bounds is None else 1000), folder / PICTURE)
+    node = OmegaConf.select(run.config, "callbacks.evaluation")
+    how = {} if node is None else instantiate(node, "callbacks.evaluation", run.packages).describe(run.method, run.data)
+    card = Template(
+        (files("eblvm_lit.cli") / "model_card.md.j2").read_text(), trim_blocks=True, keep_trailing_newline=True
+    )
+    of = {"name": name, "license": license, "config": config, "how": how, "picture": (folder / PICTURE).is_file()}
+    write_text(folder / CARD, card.render(of, run=run, type=type))
+    if hub is not None:
+        repo = hub.create_repo(name, exist_ok=True)
+        hub.upload_folder(repo_id=repo.repo_id, folder_path=folder, allow_patterns=list(FILES))
+
+
+def _rounded(run: TrainedRun) -> TrainedRun:
+    """A run of the parameters as half precision holds them: samples and log Z are to be of what is written."""
+    method = copy.deepcopy(run.method)
+    method.load_state_dict({name: _halved(value).to(value.dtype) for name, value in method.state_dict().items()})
+    return type(run)(
+        method=method,
+        config=run.config,
+        iteration=run.iteration,
+        starts={name: _halved(value).to(value.dtype) for name, value in run.starts.items()},
+        packages=run.packages,
+    )
+
+
+def _halved(value: Tensor) -> Tensor:
+    """A tensor in half precision, or as it is where that loses more than the last of eleven bits of its largest value.
+
+    Example:
+        >>> [_halved(torch.tensor([x, 1.0])).dtype for x in (0.1, 1e5)]
+        [torch.float16, torch.float32]
+    """
+    if not value.is_floating_point() or value.numel() == 0:
+        return value
+    rounded = value.half()
+    near = (rounded.to(value.dtype) - value).abs().max() <= 2**-11 * value.abs().max()
+    return rounded if near else value
+
+
+def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
+    """The tensors of the file: parameters, buffers that do not serve training only, and what follows from them."""
+    unshared = run.method.unshared_buffers()
+    state = {name: value for name, value in run.method.state_dict().items() if name not in unshared}
+    state |= {f"{STARTS}{name}": value for name, value in run.starts.items()}
+    if half:
+        state = {name: _halved(value) for name, value in state.items()}
+    state |= {f"{STATISTICS}{name}": value for name, value in run.method.parts.prior_statistics().items()}
+    with suppress(ConfigError):  # of a model without a likelihood
+        state[LOG_Z] = torch.tensor(run.log_partition(), dtype=torch.float64)
+    return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
+
+
+def _config(run: TrainedRun) -> dict[str, Any]:
+    """What a loaded model needs of its configuration, and the command that made it, without paths of this machine."""
+    whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
+    config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
+    config["method"]["_target_"] = torch.typename(type(run.method))
+    config["callbacks"] = {name: node for name, node in whole.get("callbacks", {}).items() if name == "evaluation"}
+    if run.folder and (command := read_command(run.folder)):
+        words = [str(word) for word in command["overrides"] if not ELSEWHERE.search(str(word))]
+        config["command"] = shlex.join(["python", "train.py", *words])
+    return _portable(config)
+
+
+def _portable(node: Any) -> Any:
+    """Plain containers with the last parts of absolute paths in their place."""
+    if isinstance(node, dict):
+        return {key: _portable(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_portable(value) for value in node]
+    return Path(node).name if isinstance(node, str) and ELSEWHERE.match(node) else node
+
+
+def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
+    """Show samples v (n, *event) as a picture where they are images or points; others have none."""
+    if run.data.image_shape is not None:
+        low, high = (float(bound) for bound in run.examples("train").aminmax())
+        images = v.reshape(-1, *run.data.image_shape)
+        columns = math.ceil(math.sqrt(len(v)))
+        save_image(images, path, nrow=columns, padding=1, pad_value=1, normalize=True, value_range=(low, high))
+    elif run.data.bounds is not None:
+        from eblvm_lit.figures.style import new_figure, save  # matplotlib takes seconds to import
+
+        figure = new_figure(4, 4)
+        axes = figure.subplots()
+        axes.set(xlim=run.data.bounds[0], ylim=run.data.bounds[1], aspect="equal")
+        axes.scatter(*v.cpu().T, s=5, alpha=0.4, linewidths=0)
+        save(figure, path.with_suffix(""))
+
+
+def read_pretrained(folder: Path) -> dict[str, Any]:
+    """Read such a folder as data, in the form of a checkpoint; data sets are looked for where this machine has them.
+
+    Raises:
+        DataError: If a file is missing, cut off, or contradicts itself.
+    """
+    from safetensors.torch import load_file  # training does without
+
+    try:
+        state = load_file(folder / WEIGHTS)
+        metrics = json.loads((folder / METRICS).read_text()) if (folder / METRICS).is_file() else {}
+        config = cast(DictConfig, OmegaConf.create(_portable(read_yaml(folder / CONFIG)) or {}))
+        redirect(config, {"root": os.environ.get("EBLVM_DATA", "data")})
+        ours = {
+            "config": OmegaConf.to_container(config),
+            "method": OmegaConf.select(config, "method._target_"),
+            "iteration": int(metrics.get("iteration", 0)),
+        }
+    except Exception as error:  # three readers have a dozen types for files that are none of their own
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None
+    state = {name: value.float() if value.dtype == torch.float16 else value for name, value in state.items()}
+    beside = {name: state.pop(name) for name in list(state) if name.startswith(BESIDE)}
+    found: dict[str, Any] = {"starts": part(beside, STARTS), "metrics": metrics}
+    if LOG_Z in beside:
+        found["log_z"] = tuple(beside[LOG_Z].tolist())
+    if statistics := part(beside, STATISTICS):
+        found[PRIOR_STATISTICS] = statistics
+    return {"eblvm_lit": ours, "state_dict": state, **found}
+
+
+def download(repo_id: str, revision: str | None) -> Path:
+    """Fetch a model of the Hub into the Hub's own cache.
+
+    Raises:
+        ConfigError: Without the package huggingface_hub.
+        DataError: If there is no such model, or no way to it.
+    """
+    hub = _hub()
+    try:
+        return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES)))
+    except OSError as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(f"{repo_id} is no folder here, and does not come from the Hub ({reason}).") from None
+
+
+def _hub() -> Any:
+    try:
+        import huggingface_hub
+    except ModuleNotFoundError:
+        raise ConfigError("Models of the Hub need huggingface_hub: pip install 'eblvm_lit[hub]'.") from None
+    return huggingface_hub

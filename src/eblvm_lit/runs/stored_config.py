@@ -1,0 +1,103 @@
+"""The training configuration in a checkpoint, validated and combined with the overrides of an evaluation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.runs.annotations import check_values, typed_key
+from eblvm_lit.runs.instantiate import refuse_interpolations
+from eblvm_lit.runs.settings import EVALUATION
+from eblvm_lit.training.checkpoint_io import checkpoint_file
+
+__all__ = ["redirect", "stored_config"]
+
+# Parts that an evaluation may replace, and the values that are reset with them.
+CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
+
+
+def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
+    """The training configuration of a checkpoint, with the changes of the command line.
+
+    Args:
+        plain: The configuration in the checkpoint, which is untrusted.
+        cfg: The configuration composed from ``conf/evaluate.yaml``.
+
+    Raises:
+        DataError: If the checkpoint lacks a required part.
+        ConfigError: For an interpolation, a value of another type, or metrics or figures without the callback for them.
+    """
+    if (
+        not isinstance(plain, dict)
+        or not all(isinstance(plain.get(part), dict) for part in ("data", "method", "callbacks"))
+        or "seed" not in plain
+    ):
+        raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
+    refuse_interpolations(plain, "config")  # training resolves all, and they could read the environment
+    stored = OmegaConf.create(dict(plain))
+    for name, callback in plain["callbacks"].items():
+        if isinstance(callback, dict) and str(callback.get("_target_")).startswith("pytorch_lightning."):
+            del stored.callbacks[name]  # of use in training alone, and nothing that a checkpoint may name
+    stored.run_dir = cfg.run_dir
+    stored.cache_dir = cfg.cache_dir
+    stored.allow_packages = cfg.allow_packages
+    if cfg.seed is not None:
+        stored.seed = stored.method.seed = cfg.seed
+    stored.eval_weights = cfg.eval_weights or stored.get("eval_weights", "raw")
+    asked = {name: cfg[name] for name in EVALUATION if name in cfg}
+    asked["eval_weights"] = stored.eval_weights
+    check_values(asked, EVALUATION, functools.partial(typed_key, cfg, ""))
+    redirect(
+        stored,
+        {
+            "save_dir": cfg.run_dir,
+            "cache_dir": cfg.cache_dir,
+            "csv_path": str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv"),  # of its run
+        },
+    )
+    _choose(stored, cfg)
+    if cfg.data_root is not None:  # also of the outlier sets in the metrics
+        for part in (stored.data, stored.callbacks):
+            redirect(part, {"root": cfg.data_root})
+    return stored
+
+
+def _choose(stored: DictConfig, cfg: DictConfig) -> None:
+    """Replace the metrics and figures of the run by those of the command line."""
+    if cfg.get("sampler") is not None:
+        stored.sampler = OmegaConf.to_container(cfg.sampler)
+    for (callback, part), consequences in CHOICES.items():
+        chosen = OmegaConf.select(cfg, f"callbacks.{callback}.{part}")
+        if chosen is None:
+            continue
+        if stored.callbacks.get(callback) is None:
+            raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
+        chosen = OmegaConf.to_container(chosen)
+        if any(isinstance(node, dict) and "_target_" not in node for node in chosen.values()):
+            stored.callbacks[callback][part] = _changed(stored.callbacks[callback].get(part), chosen, callback)
+        else:
+            stored.callbacks[callback].update({part: chosen, **consequences})
+
+
+def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
+    """The metrics or figures of the run with changed values, such as additional outlier sets."""
+    for name in changes:
+        if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
+            raise ConfigError(
+                f"{name} cannot be changed, as the run of this checkpoint had none: choose a group that has it, "
+                f"{callback}@callbacks.{callback}...=[GROUP]."
+            )
+    return OmegaConf.merge(own, changes)
+
+
+def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
+    """Replace the paths that a checkpoint names, at any depth, so that nothing is read or written elsewhere."""
+    for name in node if isinstance(node, DictConfig) else range(len(node)):
+        if name in folders:
+            node[name] = folders[name]
+        elif not OmegaConf.is_missing(node, name) and isinstance(node[name], DictConfig | ListConfig):
+            redirect(node[name], folders)
