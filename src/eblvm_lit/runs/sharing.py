@@ -25,6 +25,7 @@ from eblvm_lit.methods.base import PRIOR_STATISTICS
 from eblvm_lit.runs.instantiate import instantiate
 from eblvm_lit.runs.stored_config import redirect
 from eblvm_lit.utils.io import write_json, write_text, write_whole
+from eblvm_lit.utils.moved import with_present_names
 from eblvm_lit.utils.run_files import read_command
 from eblvm_lit.utils.untrusted import read_yaml
 
@@ -189,7 +190,7 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
     try:
         state = load_file(folder / WEIGHTS)
         metrics = json.loads((folder / METRICS).read_text()) if (folder / METRICS).is_file() else {}
-        config = cast(DictConfig, OmegaConf.create(_portable(read_yaml(folder / CONFIG)) or {}))
+        config = cast(DictConfig, OmegaConf.create(with_present_names(_portable(read_yaml(folder / CONFIG)) or {})))
         redirect(config, {"root": os.environ.get("EBLVM_DATA", "data")})
         ours = {
             "config": OmegaConf.to_container(config),

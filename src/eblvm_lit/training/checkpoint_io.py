@@ -13,6 +13,7 @@ from eblvm_lit import __version__
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import PRIOR_STATISTICS, Method
 from eblvm_lit.utils.io import write_whole
+from eblvm_lit.utils.moved import with_present_names
 from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
@@ -56,6 +57,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     version, own = (".".join(str(text).split(".")[:2]) for text in (ours.get("version", "0.2"), __version__))
     if version != own:
         raise DataError(f"{path}: checkpoints of version {version} cannot be read by {own}; use that version.")
+    ours["config"] = with_present_names(ours.get("config"))
+    ours["method"] = with_present_names({"_target_": ours.get("method")})["_target_"]
     return checkpoint
 
 

@@ -1,0 +1,43 @@
+"""The names of classes that have moved, by which older checkpoints and shared models are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["with_present_names"]
+
+LIKELIHOOD = (
+    *("ais", "annealing", "estimated_likelihood", "free_energy_bound", "hamiltonian_ais", "log_partition_sandwich"),
+    *("plane_quadrature", "visible_quadrature"),
+)
+STUDIES = ("hypergradient_bias", "hypergradient_error", "score_bias", "whitened_descent")
+# Modules, or classes with their modules, below the package: the old name and the present one.
+MOVED = {
+    **{f"evaluation.{name}": f"evaluation.likelihood.{name}" for name in LIKELIHOOD},
+    "evaluation.likelihood.LogLikelihood": "evaluation.likelihood.log_likelihood.LogLikelihood",
+    **{f"evaluation.{name}": f"evaluation.studies.{name}" for name in STUDIES},
+    "evaluation.samples.generator_images": "draws.generator",
+    "evaluation.samples.masks": "draws.masks",
+    "evaluation.samples.point_samples": "draws.points",
+    "evaluation.samples.sample_cache": "draws.cache",
+}
+
+
+def with_present_names(node: Any) -> Any:
+    """Replace the old names of classes in plain containers of a configuration.
+
+    Example:
+        >>> with_present_names({"ais": {"_target_": "eblvm_lit.evaluation.ais.AIS", "n_chains": 5}})
+        {'ais': {'_target_': 'eblvm_lit.evaluation.likelihood.ais.AIS', 'n_chains': 5}}
+    """
+    if isinstance(node, dict):
+        return {key: _present(value) if key == "_target_" else with_present_names(value) for key, value in node.items()}
+    return [with_present_names(value) for value in node] if isinstance(node, list) else node
+
+
+def _present(name: Any) -> Any:
+    """The present name of a class."""
+    module, _, last = str(name).removeprefix("eblvm_lit.").rpartition(".")
+    if f"{module}.{last}" in MOVED:
+        return f"eblvm_lit.{MOVED[f'{module}.{last}']}"
+    return f"eblvm_lit.{MOVED[module]}.{last}" if module in MOVED else name
