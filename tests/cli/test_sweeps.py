@@ -14,13 +14,14 @@ import pytest
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli import cli
+from eblvm_lit.cli.commands import outcome_of
 from eblvm_lit.cli.sweeps import Sweep
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.runs import run
-from eblvm_lit.runs.resume import earlier_checkpoint, earlier_metrics
+from eblvm_lit.runs.resume import find_checkpoint, finished_job
+from eblvm_lit.utils import command_line
 from eblvm_lit.utils.run_files import read_command
 from helpers.launching import run_script
 from helpers.shell import checkpoint, curves, same_state, tiny, train
@@ -42,13 +43,13 @@ def whole(tmp_path_factory):
 def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     folder, metrics = whole
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    assert earlier_metrics(tiny(folder, *DSM)) is earlier_checkpoint(tiny(folder, *DSM)) is None  # not asked
-    monkeypatch.setattr(run, "build", lambda cfg: pytest.fail("it was run again"))
+    assert finished_job(tiny(folder, *DSM)) is find_checkpoint(tiny(folder, *DSM)) is None  # not asked
+    monkeypatch.setattr(run, "build", lambda *_: pytest.fail("it was run again"))
     free = ("show_config=false", "threads=1", "callbacks.checkpoints.keep=2", "cache_dir=elsewhere", "tf32=true")
     assert train(folder, *DSM, RESUME, *free) == metrics
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     with pytest.raises(SystemExit, match="holds results of other settings"):
-        earlier_metrics(tiny(folder, *DSM, "seed=2", RESUME))
+        finished_job(tiny(folder, *DSM, "seed=2", RESUME))
 
 
 def test_a_broken_job_resumes_from_its_last_checkpoint_and_ends_like_an_uninterrupted_one(whole, tmp_path, monkeypatch):
@@ -91,14 +92,20 @@ def test_a_job_leaves_no_file_thread_handler_or_logger_open(whole, tmp_path):
 def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(error, told, alone, monkeypatch):
     fail = mock.Mock(side_effect=error)
     cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "test/fisher"})
+
+    def value_of(function):
+        with outcome_of(cfg) as outcome:
+            outcome.metrics = function(cfg)
+        return outcome.value
+
     with pytest.raises(alone):
-        cli.main(fail, cfg)
-    monkeypatch.setattr(cli, "in_sweep", lambda: True)
+        value_of(fail)
+    monkeypatch.setattr(command_line, "in_sweep", lambda: True)
     with pytest.raises(told):
-        cli.main(fail, cfg)
-    assert cli.main(lambda cfg: {"test/fisher": -3.0}, cfg) == -3.0
+        value_of(fail)
+    assert value_of(lambda cfg: {"test/fisher": -3.0}) == -3.0
     cfg.optimized_metric = None
-    assert cli.main(fail, cfg) is None
+    assert value_of(fail) is None
 
 
 # --- where it resumes, and what it ends with --------------------------------------------------------------
@@ -143,7 +150,7 @@ def test_a_sweep_ends_with_a_table_of_its_jobs_and_the_reasons_of_failed_ones(tm
         OmegaConf.save({"overrides": ["method=dsm", f"seed={job}"]}, tmp_path / str(job) / "command.yaml")
     metrics = {"test/fisher": -1.5, "test/log_z": 3.0, "val/loss": 0.25, "iteration": 9}
     (tmp_path / "0" / "metrics.json").write_text(json.dumps(metrics))
-    (tmp_path / "10" / "train.log").write_text("[time][eblvm_lit.cli.cli][ERROR] The loss is nan.\n")
+    (tmp_path / "10" / "train.log").write_text("[time][eblvm_lit.cli.commands][ERROR] The loss is nan.\n")
     with pytest.raises(SystemExit, match=r"2 of 3 jobs [^$]* job 1: [^$]* job 10: The loss is nan."):
         Sweep().on_multirun_end(sweep_config(tmp_path, "seed=0,1,10", metric="val/loss"))
     header, _, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -13,7 +13,7 @@ from pathlib import Path
 import sklearn.datasets  # noqa: F401 - loaded here, and not by each process
 import torch
 
-from eblvm_lit.cli import cli
+from eblvm_lit.cli.commands import outcome_of
 from eblvm_lit.runs import run
 from eblvm_lit.training import processes
 from helpers.shell import ROOT, tiny
@@ -117,6 +117,11 @@ def run_scripts(script, commands, folder):
     return (Path(folder) / "said").read_text().split("---\n")[:-1]
 
 
+def _trained(cfg):
+    with outcome_of(cfg) as outcome:
+        outcome.metrics = run.train(cfg)
+
+
 def _first(folder, cfg, prepare):
     """What the command line does."""
     _speak_into(folder.parent / "said")
@@ -129,7 +134,7 @@ def _first(folder, cfg, prepare):
     processes.START_METHOD = "fork"
     processes._work = noted
     prepare()
-    _leave(lambda: cli.main(run.train, cfg))
+    _leave(lambda: _trained(cfg))
 
 
 class Launch:

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,11 @@ from eblvm_lit.utils import progress
 from eblvm_lit.utils.progress import progress_bar
 from helpers.launching import run_script
 from helpers.shell import tiny
+
+
+def commands_of(cfg):
+    """The last lines of a run of this configuration."""
+    return next_steps(Path(cfg.run_dir), cfg.outputs_dir, build(cfg).method, cfg.trainer.max_steps, cfg.allow_packages)
 
 
 def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_the_log(tmp_path):
@@ -47,7 +53,7 @@ def test_a_run_whose_rate_has_come_down_is_not_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
     cfg = tiny(tmp_path, "method=dsm", "final_lr=1e-4")  # twice as many iterations would raise the rate
-    assert [line.split()[0] for line in next_steps(cfg, build(cfg).method)] == ["evaluate", "compare"]
+    assert [line.split()[0] for line in commands_of(cfg)] == ["evaluate", "compare"]
 
 
 def test_long_work_prints_lines_off_a_terminal_and_short_work_none(capsys, monkeypatch):
@@ -142,4 +148,4 @@ def test_a_run_in_the_folder_of_all_runs_is_compared_with_them_and_another_by_it
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
     for folder, outputs, compared in (("o/a/b", "o", "o"), ("elsewhere/b", "o", "elsewhere/b"), ("o2", "o", "o2")):
         cfg = tiny(tmp_path / folder, "method=dsm", f"outputs_dir={tmp_path / outputs}")
-        assert next_steps(cfg, build(cfg).method)[-1] == f"compare  python -m eblvm_lit.reports {tmp_path / compared}"
+        assert commands_of(cfg)[-1] == f"compare  python -m eblvm_lit.reports {tmp_path / compared}"

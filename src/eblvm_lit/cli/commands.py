@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["evaluate", "train"]
+__all__ = ["evaluate", "outcome_of", "train"]
+
+log = logging.getLogger(__name__)
 
 
-def _train(cfg: DictConfig) -> dict[str, float]:
-    from eblvm_lit.runs import run  # takes ten seconds, for which errors in the command need not wait
+def start(name: str, config_name: str) -> None:
+    """Compose the configuration of the command line, and run a function of :mod:`eblvm_lit.runs.run` with it.
 
-    return run.train(cfg)
-
-
-def _evaluate(cfg: DictConfig) -> dict[str, float]:
-    from eblvm_lit.runs import run
-
-    return run.evaluate(cfg)
-
-
-def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str) -> None:
-    """Compose the configuration of the command line, and call a function of it."""
+    Args:
+        name: The function, ``train`` or ``evaluate``.
+        config_name: The configuration in ``conf/`` that is composed.
+    """
     import hydra
     from hydra.errors import HydraException
 
@@ -35,9 +34,11 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
     from eblvm_lit.runs.groups import HYDRA, conf_folder
 
     def task(cfg: DictConfig) -> float | None:
-        from eblvm_lit.cli import cli  # takes half a second, for which --help need not wait
+        with outcome_of(cfg) as outcome:
+            from eblvm_lit.runs import run  # takes ten seconds, for which errors in the command need not wait
 
-        return cli.main(function, cfg)
+            outcome.metrics = getattr(run, name)(cfg)
+        return outcome.value
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would otherwise print in its own words
     try:
@@ -55,11 +56,53 @@ def _start(function: Callable[[DictConfig], dict[str, float]], config_name: str)
         )
 
 
-def train() -> None:
-    """Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them."""
-    _start(_train, "config")
+# Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them.
+train = partial(start, "train", "config")
+# Evaluate a checkpoint on the test split: eblvm-evaluate ckpt=PATH.
+evaluate = partial(start, "evaluate", "evaluate")
 
 
-def evaluate() -> None:
-    """Evaluate a checkpoint on the test split: eblvm-evaluate ckpt=PATH."""
-    _start(_evaluate, "evaluate")
+@contextmanager
+def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
+    """Check the words of the command line, and turn errors inside the block into one message and an exit code.
+
+    The block sets ``metrics`` of what it is given. Afterwards ``value`` is the metric ``cfg.optimized_metric``, for
+    sweepers; None where none is asked for, or a job of a plain grid has failed, whose other jobs still run.
+    """
+    # these take half a second, for which --help need not wait
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.errors import CompactHydraException
+
+    from eblvm_lit.cli.hints import refuse_unread
+    from eblvm_lit.cli.sweeps import worst_value
+    from eblvm_lit.data.files import look_for_folder
+    from eblvm_lit.errors import ConfigError, EblvmError, InterruptedRunError, NonFiniteError
+    from eblvm_lit.runs.instantiate import to_plain
+    from eblvm_lit.utils.command_line import in_sweep
+
+    in_grid = in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
+    outcome = SimpleNamespace(metrics={}, value=None)
+    try:
+        if HydraConfig.initialized() and "method" in cfg:
+            refuse_unread(cfg, HydraConfig.get().overrides.task)
+            look_for_folder(to_plain(cfg.data, "data"))
+        yield outcome
+        if (name := cfg.get("optimized_metric")) is not None:
+            if name not in outcome.metrics:
+                known = ", ".join(outcome.metrics)
+                raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {known}.")
+            outcome.value = outcome.metrics[name]
+    except InterruptedRunError as error:
+        log.error("%s", error)
+        sys.exit(error.exit_code)
+    except EblvmError as error:
+        log.error("%s", error)
+        if not in_sweep():
+            sys.exit(1)
+        outcome.value = worst_value() if isinstance(error, NonFiniteError) else None
+        if not in_grid and outcome.value is None:
+            raise CompactHydraException(str(error)) from None  # the sweeper handles it
+    except Exception:
+        if not in_grid:
+            raise
+        log.exception("The job has failed; the other jobs of the sweep still run.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import cached_property, partial
 from typing import Any, Literal, cast
 
@@ -50,7 +51,7 @@ class Method(
 
     Attributes:
         records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
-        compiled: What runs an iteration instead of :meth:`run_eagerly`, where it is compiled.
+        compiled: What runs an iteration instead of :meth:`run_iteration`, where it is compiled.
         per_example: The names of the persistent buffers that have one row for each training example.
         fixed: The networks that no group moves, on purpose.
         stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
@@ -262,19 +263,19 @@ class Method(
                 copy_tree(state.buffers, after.buffers)
         return after.record()
 
-    def run_eagerly(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
-        """:meth:`run_iteration` by plain autograd."""
-        with plain_autograd():
-            return self.run_iteration(state, v, noise)
-
     def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of one iteration, and run it, compiled or not."""
+        """Draw the noise of one iteration, and run it, compiled or by plain autograd."""
         noise = minibatch.draw(self.draw_noise, v, generator)
-        run = self.compiled or self.run_eagerly
-        if minibatch is WHOLE:
+        if self.compiled is not None and minibatch is WHOLE:
+            return self.compiled(state, v, noise)
+        run = self.compiled or self.run_iteration
+        with ExitStack() as contexts:
+            if self.compiled is None:
+                contexts.enter_context(plain_autograd())
+            if minibatch is not WHOLE:
+                contexts.enter_context(statistics_over(self, minibatch))
+                state = state._replace(minibatch=minibatch)
             return run(state, v, noise)
-        with statistics_over(self, minibatch):
-            return run(state._replace(minibatch=minibatch), v, noise)
 
     # ------------------------------------------------------------------ Lightning's side
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -22,8 +22,9 @@ from eblvm_lit.runs.instantiate import LIBRARIES, import_packages, instantiate, 
 from eblvm_lit.training.callbacks.compiling import Compiling
 from eblvm_lit.training.callbacks.start_checks import StartChecks
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
+from eblvm_lit.training.processes import check_launch, started_outside
 
-__all__ = ["Parts", "build", "build_trainer", "n_processes", "root_device"]
+__all__ = ["Parts", "build", "build_loggers", "build_trainer", "packages_of", "processes_to_start", "root_device"]
 
 
 # What Lightning raises for values that it cannot use.
@@ -59,14 +60,24 @@ def iterations_per_batch(cfg: DictConfig) -> int:
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
 
 
-def build(cfg: DictConfig, extra_packages: Sequence[str] = ()) -> Parts:
+def packages_of(cfg: DictConfig) -> list[str]:
+    """The packages that a configuration which the user has composed may name beside this one.
+
+    Example:
+        >>> packages_of(OmegaConf.create({"allow_packages": ["json"]}))[:2]
+        ['json', 'torch.nn']
+    """
+    return [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
+
+
+def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
     """Build data, method and callbacks.
 
     Args:
-        cfg: The configuration; its ``allow_packages`` must be the user's.
-        extra_packages: Further packages whose classes it may name.
+        cfg: The configuration.
+        packages: The packages beside this one that it may name; with :data:`LIBRARIES` only if the user has composed
+            it.
     """
-    packages = [*import_packages(cfg.get("allow_packages")), *extra_packages]
     pl.seed_everything(cfg.seed, verbose=False)  # for the initial parameters; all other noise has keyed generators
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     data.max_examples = cfg.get("max_examples")
@@ -84,44 +95,55 @@ def build(cfg: DictConfig, extra_packages: Sequence[str] = ()) -> Parts:
     return Parts(data, method, callbacks)
 
 
-def build_loggers(cfg: DictConfig) -> list[Logger]:
+def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Logger]:
     """Build the loggers of a configuration that the user has composed: those of a checkpoint are never built."""
-    packages = [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
-    nodes = {name: node for name, node in (cfg.get("logger") or {}).items() if node is not None}
+    nodes = {name: node for name, node in (logger or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
 
-def n_processes(cfg: DictConfig) -> int:
-    """The number of processes: one per device of ``trainer.devices`` and machine."""
-    if cfg.trainer.devices in (1, "1") and cfg.trainer.num_nodes == 1:
+def n_processes(trainer: DictConfig) -> int:
+    """The number of processes: one for each device of ``trainer.devices`` on each machine."""
+    if trainer.devices in (1, "1") and trainer.num_nodes == 1:
         return 1
-    return root_device(cfg)[1]
+    return _bare_trainer(trainer).world_size
 
 
-def root_device(cfg: DictConfig) -> tuple[torch.device, int]:
-    """The device of this process, and the number of processes.
+def processes_to_start(trainer: DictConfig) -> int:
+    """The number of processes that this one starts, which share the minibatches; 1 if it is itself one of several.
+
+    Raises:
+        ConfigError: If this machine has no such devices, or other processes cannot be started from here.
+    """
+    n = n_processes(trainer)
+    if n > 1:
+        check_launch(trainer.num_nodes)
+    return 1 if started_outside() else n
+
+
+def root_device(trainer: DictConfig) -> torch.device:
+    """The device of this process.
 
     Raises:
         ConfigError: If this machine has no such devices.
     """
+    return _bare_trainer(trainer).strategy.root_device
+
+
+def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
+    """Build a trainer that has the devices of a run, and no other options."""
+    devices: Any = OmegaConf.to_container(trainer, resolve=True)
     try:
-        trainer = _bare_trainer(cfg)
+        return pl.Trainer(
+            accelerator=trainer.accelerator,
+            devices=devices["devices"],
+            num_nodes=trainer.num_nodes,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
     except IMPOSSIBLE as error:
         raise ConfigError(f"trainer: {_one_line(error)}") from error
-    return trainer.strategy.root_device, trainer.world_size
-
-
-def _bare_trainer(cfg: DictConfig) -> pl.Trainer:
-    """A trainer with the devices of a run and nothing else of it."""
-    return pl.Trainer(
-        accelerator=cfg.trainer.accelerator,
-        devices=OmegaConf.to_container(cfg.trainer, resolve=True)["devices"],
-        num_nodes=cfg.trainer.num_nodes,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
 
 
 def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
@@ -136,8 +158,9 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
     Raises:
         ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
     """
+    packages = packages_of(cfg)
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
-    trainer_class = resolve_target(options.pop("_target_"), [*import_packages(cfg.get("allow_packages")), *LIBRARIES])
+    trainer_class = resolve_target(options.pop("_target_"), packages)
     parts.data.iterations_per_batch = iterations_per_batch(cfg)
     watch = LambdaCallback(on_train_batch_end=lambda *_: begin(), on_fit_end=lambda *_: begin())
     own = {
@@ -149,13 +172,13 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
         "enable_autolog_hparams": False,  # it would save the loggers' files before the run has begun
         "callbacks": [watch, StartChecks(), Compiling(), *parts.callbacks.values()],
-        "logger": build_loggers(cfg),
+        "logger": build_loggers(cfg.get("logger"), packages),
         "plugins": [AtomicCheckpointIO()],
     }
     if both := sorted(own.keys() & options.keys()):
         raise ConfigError(f"trainer.{both[0]} cannot be set: use the groups callbacks and logger.")
     try:
-        if n_processes(cfg) > 1:
+        if n_processes(cfg.trainer) > 1:
             # Methods reduce their gradients themselves: DDP's hooks do not see what torch.func.grad computes. Processes
             # hold equal buffers, and wait for others that compute metrics or draw figures.
             options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)

@@ -9,19 +9,22 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
 from rich.box import SIMPLE_HEAD
 from rich.syntax import Syntax
 from rich.table import Column, Table
 from rich.text import Text
 
 from eblvm_lit.errors import escaped
-from eblvm_lit.utils.command_line import config_folders, override
+from eblvm_lit.training.provenance import device_name
+from eblvm_lit.utils.command_line import config_folders, in_sweep, override
 from eblvm_lit.utils.numbers import significant
-from eblvm_lit.utils.printing import show
+from eblvm_lit.utils.printing import say, show
 from eblvm_lit.utils.quantities import direction, quantity
 
 if TYPE_CHECKING:  # they take seconds, for which errors in the command need not wait
@@ -29,7 +32,7 @@ if TYPE_CHECKING:  # they take seconds, for which errors in the command need not
     from eblvm_lit.runs.build import Parts
 
 __all__ = [
-    *("next_steps", "quiet", "shortest", "show_config", "show_results", "start_line"),
+    *("next_steps", "quiet", "shortest", "show_config", "show_next_steps", "show_results", "show_start", "start_line"),
 ]
 
 
@@ -40,18 +43,26 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", message=".*decompression bomb")  # there is an error for what is too large
 
 
+@rank_zero_only
 def show_config(cfg: DictConfig) -> None:
     """Print the composed configuration."""
     show(Syntax(OmegaConf.to_yaml(cfg, resolve=True), "yaml", background_color="default"))
 
 
-def start_line(cfg: DictConfig, parts: Parts, device: str) -> str:
-    """What will run, in one line.
+@rank_zero_only
+def show_start(parts: Parts, trainer: pl.Trainer, folder: Path) -> None:
+    """Print in one line what will run."""
+    say(start_line(parts, trainer.max_steps, device_name(trainer.strategy.root_device), folder))
+
+
+def start_line(parts: Parts, max_steps: int, device: str, folder: Path) -> str:
+    """Describe in one line what will run.
 
     Args:
-        cfg: The configuration of the run.
-        parts: Its parts; the data are set up.
+        parts: The parts of the run; its data are set up.
+        max_steps: The number of its iterations.
         device: Where it runs.
+        folder: Where its results will be.
     """
     method = parts.method
     data = parts.data
@@ -59,11 +70,11 @@ def start_line(cfg: DictConfig, parts: Parts, device: str) -> str:
     networks = ", ".join(f"{n:,} parameters in {name}" for name, n in sizes.items())
     examples = f"{len(data.splits.train):,} examples of {type(data).__name__}"
     return (
-        f"{method.title}; {networks}; {examples}; {cfg.trainer.max_steps:,} iterations on {device}; "
-        f"results in {shortest(Path(cfg.run_dir))}"
+        f"{method.title}; {networks}; {examples}; {max_steps:,} iterations on {device}; results in {shortest(folder)}"
     )
 
 
+@rank_zero_only
 def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
     """Print the final metrics as a table, what a run is chosen by first, and the folder on a line of its own.
 
@@ -91,26 +102,43 @@ def _place(name: str) -> tuple[bool | str, ...]:
     return not name.startswith("test"), name.startswith("train/"), not goal, not direction(name), name
 
 
-def next_steps(cfg: DictConfig, method: Method) -> list[str]:
+@rank_zero_only
+def show_next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, allow_packages: Any) -> None:
+    """Print the last lines of a run that is no job of a sweep: the commands of :func:`next_steps`."""
+    if not in_sweep():
+        say("\n".join(next_steps(folder, outputs_dir, method, max_steps, allow_packages)))
+
+
+def next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, allow_packages: Any) -> list[str]:
     """The commands that evaluate, resume and compare the run of a command line; none in Python.
 
     None resumes a run whose learning rates have come down to its end: in a longer run they would be high again.
+
+    Args:
+        folder: The folder of the run.
+        outputs_dir: The folder in which runs are compared, if this one is inside of it.
+        method: The method, which knows its learning rates.
+        max_steps: The number of iterations of the run.
+        allow_packages: The packages of the user that its configuration names.
     """
     if not HydraConfig.initialized():
         return []
-    ckpt = override("ckpt", shortest(Path(cfg.run_dir)))
+    ckpt = override("ckpt", shortest(folder))
     places = [word for folder in config_folders() for word in ("--config-dir", shortest(folder))]
-    allowed = [f"allow_packages={cfg.allow_packages}".replace(" ", "")] if cfg.allow_packages else []
+    allowed = [f"allow_packages={allow_packages}".replace(" ", "")] if allow_packages else []
     own = ("ckpt=", "run_dir=", "hydra.run.dir=", "trainer.max_steps=")
     words = [word for word in HydraConfig.get().overrides.task if not word.startswith(own)]
-    inside = Path(cfg.run_dir).resolve().is_relative_to(Path(cfg.outputs_dir).resolve())
-    folder = cfg.outputs_dir if inside else shortest(Path(cfg.run_dir))
-    n = cfg.trainer.max_steps
-    resume = shlex.join([*_program("train"), *places, *words, ckpt, f"trainer.max_steps={2 * n}"])
+    inside = folder.resolve().is_relative_to(Path(outputs_dir).resolve())
+    compared = outputs_dir if inside else shortest(folder)
+    resume = shlex.join([*_program("train"), *places, *words, ckpt, f"trainer.max_steps={2 * max_steps}"])
     return [
         f"evaluate {shlex.join([*_program('evaluate'), *places, ckpt, *allowed])}",
-        *([f"resume   {resume}"] if method.rates_at(n, 2 * n) == method.rates_at(n, n) else []),
-        f"compare  python -m eblvm_lit.reports {shlex.quote(folder)}",
+        *(
+            [f"resume   {resume}"]
+            if method.rates_at(max_steps, 2 * max_steps) == method.rates_at(max_steps, max_steps)
+            else []
+        ),
+        f"compare  python -m eblvm_lit.reports {shlex.quote(compared)}",
     ]
 
 

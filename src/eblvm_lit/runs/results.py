@@ -11,6 +11,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import NonFiniteError
 from eblvm_lit.figures.final_metrics import ResultPicture
@@ -128,6 +129,7 @@ def estimators(parts: Parts) -> dict[str, str]:
     return found
 
 
+@rank_zero_only
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
     """Log the final metrics, draw the figures, some of which show them, and write the metrics at the end."""
     log_results(loggers, metrics, parts.method.description)

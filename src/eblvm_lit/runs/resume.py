@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
@@ -22,15 +23,7 @@ from eblvm_lit.utils.run_files import flatten
 from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = [
-    *(
-        "changed_rates",
-        "changed_settings",
-        "check_settings",
-        "earlier_checkpoint",
-        "earlier_metrics",
-        "find_checkpoint",
-    ),
-    "refuse_other_run",
+    *("changed_rates", "changed_settings", "check_settings", "find_checkpoint", "finished_job", "refuse_other_run"),
 ]
 
 log = logging.getLogger(__name__)
@@ -95,7 +88,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
 
     ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
     ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
-    ``resume.allow`` names settings that may differ.
+    ``resume.allow`` names settings that may differ. A job of a sweep with ``sweep.resume=true`` continues its own.
 
     Args:
         cfg: The configuration of the run.
@@ -104,13 +97,13 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         DataError: If there is no such file.
     """
     allowed = _allowed(cfg)
+    own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
+    if (cfg.sweep.resume or cfg.ckpt == "last") and own.is_file():
+        return own
     if cfg.ckpt is None:
         return None
     if cfg.ckpt != "last":
         return checkpoint_file(cfg.ckpt)
-    own = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
-    if own.is_file():
-        return own
     candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
@@ -122,18 +115,20 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
 
 
-def refuse_other_run(folder: Path, resume_from: Path | None) -> None:
+@rank_zero_only
+def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) -> None:
     """Refuse a folder in which a run has begun or finished, unless a checkpoint of that run is resumed.
 
     Args:
         folder: The folder of the run that starts.
         resume_from: The checkpoint that it resumes from.
+        is_job: Whether it is a job of a sweep that is resumed: each job is in a folder of its own, begun or not.
 
     Raises:
         ConfigError: If the folder holds another run.
     """
     records = [path for name in ("config.yaml", "metrics.json", "checkpoints/*.ckpt") for path in folder.glob(name)]
-    if records and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):
+    if records and not is_job and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):
         advice = "choose another folder by hydra.run.dir=... ."
         raise ConfigError(
             f"{folder} holds a run already: "
@@ -141,8 +136,8 @@ def refuse_other_run(folder: Path, resume_from: Path | None) -> None:
         )
 
 
-def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
-    """The final metrics of this job, if ``sweep.resume`` is true and it has finished before."""
+def finished_job(cfg: DictConfig) -> dict[str, float] | None:
+    """The final metrics of this job of a sweep, if ``sweep.resume`` is true and the job has finished before."""
     folder = Path(cfg.run_dir)
     if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
         return None
@@ -157,12 +152,6 @@ def earlier_metrics(cfg: DictConfig) -> dict[str, float] | None:
         sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
     log.info("%s has finished before.", folder)
     return json.loads((folder / "metrics.json").read_text())
-
-
-def earlier_checkpoint(cfg: DictConfig) -> Path | None:
-    """The last checkpoint of this job, if ``sweep.resume`` is true and there is one."""
-    path = Path(cfg.run_dir) / "checkpoints" / "last.ckpt"
-    return path if cfg.sweep.resume and path.is_file() else None
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:

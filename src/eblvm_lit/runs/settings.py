@@ -16,7 +16,8 @@ from eblvm_lit.core.ranges import ImageShape, Seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs.annotations import Steps, argument_types, check_arguments, check_values, typed_key
-from eblvm_lit.runs.instantiate import LIBRARIES, import_packages, instantiate, resolve_target, to_plain
+from eblvm_lit.runs.build import packages_of
+from eblvm_lit.runs.instantiate import instantiate, resolve_target, to_plain
 
 __all__ = ["EVALUATION", "RUN", "TRAINER", "adapt", "check_config", "check_plain"]
 
@@ -85,7 +86,7 @@ def adapt(cfg: DictConfig) -> None:
         >>> cfg.sizes.v_shape, cfg.n_validations
         ([2], 5)
     """
-    packages = [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
+    packages = packages_of(cfg)
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     found, line = data.find_options()
     if found:
@@ -104,7 +105,7 @@ def check_config(cfg: DictConfig) -> None:
         ConfigError: Names the first problem.
     """
     check_values({"allow_packages": to_plain(cfg.get("allow_packages"))}, RUN, functools.partial(typed_key, cfg, ""))
-    resolve = functools.partial(resolve_target, packages=[*import_packages(cfg.get("allow_packages")), *LIBRARIES])
+    resolve = functools.partial(resolve_target, packages=packages_of(cfg))
     shape = OmegaConf.select(cfg, "sizes.v_shape")
     for name in ("model", "generator"):
         targets = re.findall(r"'_target_': '([\w.]+)'", str(cfg.get(name)))
@@ -112,6 +113,10 @@ def check_config(cfg: DictConfig) -> None:
         if takes_images and isinstance(shape, ListConfig) and len(shape) == 1:
             raise ConfigError(f"The {name} needs images, and the data are vectors: use images, such as data=mnist.")
     check_plain(to_plain(cfg), resolve, functools.partial(typed_key, cfg, ""))
+    if cfg.test_checkpoint in ("best", "both") and cfg.callbacks.get("checkpoints") is None:
+        raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
+    if cfg.eval_weights != "raw" and cfg.callbacks.get("ema") is None:
+        raise ConfigError(f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema.")
 
 
 def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of: Callable[[Steps], str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -21,9 +23,10 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from eblvm_lit.errors import ConfigError, DataError, EblvmError, InterruptedRunError, NonFiniteError
 from eblvm_lit.training.callbacks.preemption import stopping_signals
 from eblvm_lit.training.provenance import resume_command
+from eblvm_lit.utils.folders import claimed, prepare_folder
 from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
-__all__ = ["check_launch", "is_first", "run_in_processes", "started_outside"]
+__all__ = ["check_launch", "claimed_by_run", "is_first", "run_in_processes", "started_outside"]
 
 # "fork" in tests, which would import torch again in each process.
 START_METHOD = "spawn"
@@ -41,6 +44,19 @@ def is_first() -> bool:
 def started_outside() -> bool:
     """Whether torchrun, SLURM or the elastic agent of a run has started this process as one of several."""
     return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
+
+
+@contextmanager
+def claimed_by_run(folder: Path) -> Iterator[None]:
+    """Make the folder of a run, and keep other runs out of it inside the block.
+
+    Of several processes the one that starts the run claims the folder for all of them.
+    """
+    if is_first() and STARTING not in os.environ:
+        with claimed(prepare_folder(folder)):
+            yield
+    else:
+        yield
 
 
 def check_launch(n_nodes: int) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.fast_paths import compile_step
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.state import TrainState
@@ -89,10 +90,14 @@ def for_full_minibatches(method: Method, full: int, may_fail: bool) -> Callable[
     step = compile_step(method.run_iteration)
     has_run = False
 
+    def eagerly(*args: Any) -> dict[str, Tensor]:
+        with plain_autograd():
+            return method.run_iteration(*args)
+
     def run(state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
         nonlocal has_run
         if state.minibatch.size(v) != full:  # a short last batch is not worth a compilation
-            return method.run_eagerly(state, v, noise)
+            return eagerly(state, v, noise)
         if has_run:
             return step(state, v, noise)
         try:
@@ -108,7 +113,7 @@ def for_full_minibatches(method: Method, full: int, may_fail: bool) -> Callable[
                 raise ConfigError(f"method.compile={mode}, but {reason}: use method.compile=false.") from error
             log.warning("compile=auto: running eagerly, because %s.", reason)
             method.compiled = None
-            return method.run_eagerly(state, v, noise)
+            return eagerly(state, v, noise)
         has_run = True
         return record
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from eblvm_lit.training.loggers.mlflow import MLFlowRun
 from eblvm_lit.training.loggers.trackio import TrackioRun
 from eblvm_lit.training.loggers.wandb import WandbRun
 
-__all__ = ["figure_tag", "finish_runs", "log_figures", "log_results", "resume_runs", "run_names"]
+__all__ = ["figure_tag", "log_figures", "log_results", "logging_to", "resume_runs", "run_names", "upload_checkpoints"]
 
 # Loggers of runs that have a name, by which they resume.
 NAMED = (WandbRun, MLFlowRun, TrackioRun)
@@ -74,13 +75,34 @@ def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Pat
             logger.resume(names.get(type(logger).__name__))
 
 
-def finish_runs(loggers: Sequence[Logger], failed: bool) -> None:
-    """End the runs of loggers: the next job of this process would log into that of W&B."""
+@contextmanager
+def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Log inside the block, and end the runs of the loggers with it: the next job of this process has runs of its own.
+
+    Args:
+        loggers: The loggers of a run.
+        config: What they log first, as the configuration of the run.
+    """
+    failed = True
+    try:
+        for logger in loggers if config is not None else ():
+            logger.log_hyperparams(dict(config or {}))
+        yield
+        failed = False
+    finally:
+        for logger in loggers:
+            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that ends it
+                logger.finalize("failed" if failed else "success")
+        if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
+            wandb.finish(exit_code=int(failed))
+
+
+@rank_zero_only
+def upload_checkpoints(loggers: Sequence[Logger], folder: Path) -> None:
+    """Let the loggers that are asked to do so upload the checkpoints of a run, which are in its folder."""
     for logger in loggers:
-        if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that ends it
-            logger.finalize("failed" if failed else "success")
-    if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
-        wandb.finish(exit_code=int(failed))
+        if isinstance(logger, WandbRun) and logger.log_checkpoints:
+            logger.upload_checkpoints(folder)
 
 
 @rank_zero_only

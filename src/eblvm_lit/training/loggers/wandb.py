@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pytorch_lightning.loggers import WandbLogger
@@ -71,6 +72,14 @@ class WandbRun(WandbLogger):
     def resume(self, run_id: str | None) -> None:
         """Continue an earlier W&B run; called before anything is logged."""
         self._id = self._wandb_init["id"] = run_id
+
+    def upload_checkpoints(self, folder: Path) -> None:
+        """Upload the checkpoints in the folder of a run as one artifact."""
+        import wandb  # takes a second, for which runs with other loggers need not wait
+
+        artifact = wandb.Artifact(f"checkpoint-{self.version}", type="model")
+        artifact.add_dir(str(folder / "checkpoints"))
+        self.experiment.log_artifact(artifact)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:

@@ -1,0 +1,157 @@
+"""How a run starts: its device and precision, its records, and the parameters that it begins with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
+
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import Method
+from eblvm_lit.runs.build import root_device
+from eblvm_lit.runs.load import load
+from eblvm_lit.runs.resume import changed_rates, check_settings
+from eblvm_lit.training import precision
+from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
+from eblvm_lit.training.loggers.base import resume_runs
+from eblvm_lit.utils.io import PARTIAL, write_text
+from eblvm_lit.utils.run_files import COMMAND
+from eblvm_lit.utils.torch_settings import find_device
+
+__all__ = ["choose_device", "choose_precision", "keep_records", "start"]
+
+log = logging.getLogger(__name__)
+
+
+def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | None) -> str:
+    """The precision of a run: that of ``trainer.precision``, where ``auto`` keeps that of the resumed checkpoint."""
+    wanted = trainer.precision
+    before = None
+    if resume_from is not None and wanted == "auto":
+        before = precision.stored_precision(load_checkpoint(resume_from))
+    chosen, reason = precision.choose_precision(wanted, method, root_device(trainer), before)
+    if reason is not None:
+        log.info("precision=auto: %s, %s.", chosen, reason)
+    return chosen
+
+
+def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
+    """The device of an evaluation: the wanted one, or one of the kind on which the run was trained.
+
+    Random numbers differ between the kinds of devices.
+
+    Args:
+        wanted: A device of torch, ``gpu`` or ``auto``; None for that of the run, where this machine has one.
+        stored: The configuration of the run.
+    """
+    on_gpu = torch.cuda.is_available() and OmegaConf.select(stored, "trainer.accelerator") != "cpu"
+    return find_device(wanted or ("cuda" if on_gpu else "cpu"))
+
+
+def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Callable[[], None]:
+    """A function that writes the records of a run when it is called first, in the first process only.
+
+    It is called when the first minibatch is done: until then the run may be refused, and its folder stays as it is.
+
+    Args:
+        folder: The folder of the run.
+        config: Its resolved configuration, for ``config.yaml``.
+        command: The words of its command line, for ``command.yaml``; empty without Hydra.
+    """
+
+    @cache
+    @rank_zero_only
+    def write() -> None:
+        (folder / "metrics.json").unlink(missing_ok=True)  # it says that the run has finished
+        places = (folder, folder / "checkpoints", folder / "figures")
+        for leftover in [path for place in places for path in place.glob(PARTIAL) if path.is_file()]:
+            leftover.unlink()  # of a process that was killed while it wrote
+        if command:
+            write_text(folder / COMMAND, yaml.safe_dump(dict(command), sort_keys=False))
+        write_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+
+    return write
+
+
+def start(cfg: DictConfig, method: Method, trainer: pl.Trainer, resume_from: Path | None) -> None:
+    """Give a method the parameters that its run begins with, and tell the loggers what is trained.
+
+    Args:
+        cfg: The configuration of the run.
+        method: The method, with the parameters of its seed.
+        trainer: The trainer of the run.
+        resume_from: The checkpoint that the run continues; None begins anew, with ``cfg.init_from`` if it is given.
+    """
+    if resume_from is not None:
+        _resume(cfg, method, trainer, resume_from)
+    elif cfg.init_from is not None:
+        trained = load(cfg.init_from, allow_packages=cfg.allow_packages, cache_dir=cfg.cache_dir).method
+        _begin_with(method, trained, cfg.init_from)
+    for logger in trainer.loggers:
+        logger.log_hyperparams(method.description)
+
+
+def _resume(cfg: DictConfig, method: Method, trainer: pl.Trainer, path: Path) -> None:
+    """Check that a checkpoint is of this run, and continue its logs.
+
+    Raises:
+        ConfigError: If the checkpoint has another method, other sizes or settings that ``resume.allow`` does not
+            name, or lies beyond the end of this run.
+    """
+    checkpoint = load_checkpoint(path)
+    begins = restore(method, checkpoint, path)  # with its type: Lightning would round float64 parameters
+    if begins > trainer.max_steps:
+        raise ConfigError(
+            f"{path} is of iteration {begins}, beyond trainer.max_steps={trainer.max_steps}: raise that, or evaluate "
+            "the checkpoint with evaluate.py."
+        )
+    check_settings(checkpoint, cfg, path)
+    log.info("Resuming from iteration %d of %s.", begins, path)
+    if changed := changed_rates(method, checkpoint, trainer.max_steps):
+        log.warning("The learning rate leaves its schedule at iteration %d: %s.", begins, changed)
+    resume_runs(trainer.loggers, checkpoint.get("loggers", {}), path.parent.parent, begins)
+
+
+def _begin_with(method: Method, trained: Method, name: str) -> None:
+    """Give the networks of a new run the parameters of a trained method, those that both have.
+
+    Args:
+        method: The method of the new run.
+        trained: The trained method.
+        name: How ``init_from`` names it, for messages.
+
+    Raises:
+        ConfigError: If they have no network in common, or one of other sizes or classes.
+    """
+    theirs = trained.networks()
+    common = {key: network for key, network in method.networks().items() if key in theirs}
+    if not common:
+        raise ConfigError(f"init_from={name} has no network of this method.")
+    for key, network in common.items():
+        try:
+            network.load_state_dict(theirs[key].state_dict())
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise ConfigError(f"init_from={name} is of another model: {reason}") from None
+        for other, own in zip_longest(map(_described, theirs[key].modules()), map(_described, network.modules())):
+            if other != own:
+                raise ConfigError(f"init_from={name} is of another model: it has {other}, this run {own}.")
+
+
+def _described(module: torch.nn.Module) -> str:
+    """The class of a module and what it shows of its settings, without its parts.
+
+    Example:
+        >>> _described(torch.nn.Sequential(torch.nn.ELU())), _described(torch.nn.ELU())
+        ('Sequential()', 'ELU(alpha=1.0)')
+    """
+    return f"{type(module).__name__}({module.extra_repr()})"
