@@ -5,6 +5,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import io
 import os
 import re
@@ -188,6 +189,20 @@ def test_the_pages_are_few():
 def test_the_picture_of_the_rooms_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
+
+
+def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
+    steps = runpy.run_path(str(DOCS / "site" / "architecture.py"))["RUN"][1:]
+    lines = inspect.getsource(run.train)
+    places = [lines.index(f" {name}(") for _, names, _ in steps for name in names if "Method." not in name]
+    assert places == sorted(places)
+    package = ROOT / "src" / "eblvm_lit"
+    defined = [(package / file).read_text() for _, _, file in steps]
+    assert all(
+        f"def {names[0].rpartition('.')[2]}(" in text
+        for (_, names, _), text in zip(steps, defined, strict=True)
+        if names[0] != "trainer.fit"
+    )
 
 
 def commands_in_tables():

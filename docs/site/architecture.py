@@ -1,4 +1,4 @@
-"""Draws the rooms of the package and what imports what: python docs/site/architecture.py."""
+"""Draws the layers of the package, what imports what, and one run as blocks: python docs/site/architecture.py."""
 
 import ast
 from html import escape
@@ -7,9 +7,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "eblvm_lit"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
-WIDTH = 1000  # of the picture
+WIDTH = 1400  # of the picture
+BLOCKS = 1010  # where the blocks of a run begin
 ROW = 26  # height of a layer
-ARCS = 150  # width of the arrows at its left
+ARCS = 190  # width of the arrows at its left
+# The steps of one run: the title, the functions that do it, and the file of the first of them.
+RUN = (
+    ("compose", ("train.py", "hydra.main"), "cli/commands.py"),
+    ("check", ("check_config", "adapt"), "runs/settings.py"),
+    ("open the folder", ("claimed_by_run", "find_checkpoint"), "training/processes.py"),
+    ("build", ("build", "build_trainer"), "runs/build.py"),
+    ("start or resume", ("start",), "runs/start.py"),
+    ("fit", ("trainer.fit", "Method.iteration"), "methods/base.py"),
+    ("evaluate", ("evaluated",), "runs/results.py"),
+    ("write", ("write_results",), "runs/results.py"),
+    ("show", ("show_results",), "runs/console.py"),
+)
 HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {{height}}"
 font-family="sans-serif" font-size="13">
 <defs><marker id="head" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="7" markerHeight="7" orient="auto">
@@ -54,7 +67,26 @@ def picture():
         said = ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text(encoding="utf-8"))) or ""
         said = escape(said.splitlines()[0].replace("``", "").rstrip("."))
         lines.append(f'<text x="{ARCS + 170}" y="{y[name] + 4:.0f}" font-size="12" fill="#444">{said}</text>')
+    lines += blocks(ROW * len(order))
     return "\n".join([*lines, "</svg>\n"])
+
+
+def blocks(height):
+    """One run as boxes from the top to the bottom, each with its functions and its file."""
+    step = height / len(RUN)
+    width = WIDTH - BLOCKS - 10
+    for i, (title, functions, file) in enumerate(RUN):
+        top = step * i + 8
+        yield (
+            f'<rect x="{BLOCKS}" y="{top:.0f}" width="{width}" height="{step - 18:.0f}" rx="6" fill="#eef3f9" '
+            'stroke="#4477aa"/>'
+        )
+        yield f'<text x="{BLOCKS + 12}" y="{top + 20:.0f}" font-weight="bold">{title}</text>'
+        called = escape(", ".join(functions))
+        yield f'<text x="{BLOCKS + 12}" y="{top + 36:.0f}" font-size="12" fill="#444">{called} ({file})</text>'
+        if i:
+            x = BLOCKS + width / 2
+            yield f'<path d="M{x:.0f} {top - 10:.0f}V{top - 1:.0f}" stroke="#4477aa" marker-end="url(#head)"/>'
 
 
 def arc(start, end):

@@ -18,13 +18,13 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runs.instantiate import LIBRARIES, import_packages, instantiate, misfit, resolve_target
+from eblvm_lit.runs.instantiate import instantiate, misfit, packages_of, resolve_target
 from eblvm_lit.training.callbacks.compiling import Compiling
 from eblvm_lit.training.callbacks.start_checks import StartChecks
 from eblvm_lit.training.checkpoint_io import AtomicCheckpointIO
 from eblvm_lit.training.processes import check_launch, started_outside
 
-__all__ = ["Parts", "build", "build_loggers", "build_trainer", "packages_of", "processes_to_start", "root_device"]
+__all__ = ["Parts", "build", "build_loggers", "build_trainer", "processes_to_start", "root_device"]
 
 
 # What Lightning raises for values that it cannot use.
@@ -58,16 +58,6 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         if name != "nonfinite" and node is not None and node.get("every"):
             moments.append(node.every)
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
-
-
-def packages_of(cfg: DictConfig) -> list[str]:
-    """The packages that a configuration which the user has composed may name beside this one.
-
-    Example:
-        >>> packages_of(OmegaConf.create({"allow_packages": ["json"]}))[:2]
-        ['json', 'torch.nn']
-    """
-    return [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
 
 
 def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:

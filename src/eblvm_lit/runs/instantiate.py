@@ -24,7 +24,7 @@ from eblvm_lit.runs.annotations import check_arguments, typed_key
 from eblvm_lit.utils.command_line import config_folders
 
 __all__ = [
-    *("LIBRARIES", "import_packages", "instantiate", "misfit", "refuse_interpolations"),
+    *("LIBRARIES", "import_packages", "instantiate", "misfit", "packages_of", "refuse_interpolations"),
     *("resolve_target", "to_plain"),
 ]
 
@@ -242,6 +242,16 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
         source = next(filter(None, found.groups()))
         return ConfigError(f"{key} is taken from {source}, which has no value here: choose one, or set it.")
     return ConfigError(f"{key} cannot be resolved: {reason}.")
+
+
+def packages_of(cfg: DictConfig) -> list[str]:
+    """The packages that a configuration which the user has composed may name beside this one.
+
+    Example:
+        >>> packages_of(OmegaConf.create({"allow_packages": ["json"]}))[:2]
+        ['json', 'torch.nn']
+    """
+    return [*import_packages(cfg.get("allow_packages")), *LIBRARIES]
 
 
 def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:

@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.runs.build import build, build_loggers, build_trainer, packages_of, processes_to_start
+from eblvm_lit.runs.build import build, build_loggers, build_trainer, processes_to_start
 from eblvm_lit.runs.console import quiet, show_config, show_next_steps, show_results, show_start
-from eblvm_lit.runs.instantiate import import_packages, to_plain
+from eblvm_lit.runs.instantiate import import_packages, packages_of, to_plain
 from eblvm_lit.runs.results import estimators, evaluated, final_metrics, write_results
 from eblvm_lit.runs.resume import find_checkpoint, finished_job, refuse_other_run
 from eblvm_lit.runs.settings import adapt, check_config

@@ -16,8 +16,7 @@ from eblvm_lit.core.ranges import ImageShape, Seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs.annotations import Steps, argument_types, check_arguments, check_values, typed_key
-from eblvm_lit.runs.build import packages_of
-from eblvm_lit.runs.instantiate import instantiate, resolve_target, to_plain
+from eblvm_lit.runs.instantiate import instantiate, packages_of, resolve_target, to_plain
 
 __all__ = ["EVALUATION", "RUN", "TRAINER", "adapt", "check_config", "check_plain"]
 
