@@ -56,14 +56,14 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
 def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
     """As where they meet at the start, inside of a library that holds the interpreter, in the background of a shell."""
 
-    def wait(cfg, command):
+    def wait(*_):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while not all((tmp_path / f"pid_{rank}").exists() for rank in (0, 1)):
             time.sleep(0.02)
         (tmp_path / "paused").touch()
         ctypes.PyDLL(None).pause()
 
-    started = Launch(tmp_path, *PCD, prepare=lambda: setattr(run, "run", wait))
+    started = Launch(tmp_path, *PCD, prepare=lambda: setattr(run, "choose_precision", wait))
     started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
 
