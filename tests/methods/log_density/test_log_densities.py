@@ -82,7 +82,8 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
     u, weights = bernoulli_nodes(q, v)  # noise that draws each state
     bound = eb.LogDensityBound(posterior=q, divergence=eb.KL())
     ones = torch.stack([bound(energy, q, v, eps.unsqueeze(0)) for eps in u])
-    twos = torch.stack([torch.stack([bound(energy, q, v, torch.stack([a, b])) for b in u]) for a in u])
+    pairs = [[bound(energy, q, v, torch.stack([a, b])) for b in u] for a in u]
+    twos = torch.stack([torch.stack(row) for row in pairs])
     exact = -energy.free_energy(v)
     torch.testing.assert_close((weights * ones.exp()).sum(0), exact.exp())
     evidence = (weights * ones).sum(0)
@@ -91,9 +92,12 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
         for logits in (energy.latent_logits(v), q.logits(v))
     )
     torch.testing.assert_close(evidence, exact - torch.distributions.kl_divergence(q_h, p_h))
-    pairs = (weights.unsqueeze(1) * weights * twos).sum((0, 1))
-    assert (evidence + 1e-3 < pairs).all()
-    assert (pairs + 1e-3 < exact).all()
+    ratio = (q_h.log_prob(u.round()) - p_h.log_prob(u.round())).exp()  # its mean is 1 + chi^2(q | p)
+    torch.testing.assert_close((weights * (-ones).exp()).sum(0), (weights * ratio).sum(0) * (-exact).exp())
+    assert ((weights * ratio).sum(0) > 1.05).any()
+    rising = (weights.unsqueeze(1) * weights * twos).sum((0, 1))
+    assert (evidence + 1e-3 < rising).all()
+    assert (rising + 1e-3 < exact).all()
 
 
 def test_a_state_dict_that_calls_log_z_c_is_read():

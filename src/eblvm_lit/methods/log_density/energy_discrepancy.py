@@ -70,7 +70,7 @@ class EnergyDiscrepancy(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
-        self.log_density = log_density or ExactLogDensity()
+        self.log_density: LogDensity = log_density or ExactLogDensity()
         self.log_density.check(energy)
         self.fit_posterior(**self.log_density.lower_level)
         self.noise_std = noise_std

@@ -84,7 +84,7 @@ class SelfNormalisedMethod(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(optimizer=optimizer, seed=seed, compile=compile)
-        self.log_density = log_density or ExactLogDensity()
+        self.log_density: LogDensity = log_density or ExactLogDensity()
         self.log_density.check(energy)
         self.model = SelfNormalised(energy)
         self.noise_distribution = noise_distribution
