@@ -17,6 +17,7 @@ from torch.distributions import Bernoulli, Distribution, Independent, Normal, re
 
 import eblvm_lit as eb
 from eblvm_lit.energies.spectral import JointSpectralEnergy
+from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
@@ -556,6 +557,76 @@ NOISE_DISTRIBUTIONS = [
         truth=lambda p_n: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
     ),
     NoiseDistributionCase(name="fitted-normal", make=make_fitted_normal, truth=fitted_truth, fitted=True),
+]
+
+# --- log-densities, and losses of them ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogDensityCase(Case):
+    """A log-density. make(energy_case, energy): it, with q(h|v) = p(h|v) if it has a posterior.
+
+    classes: what is covered.
+    of: the energies that have it.
+    """
+
+    classes: tuple[type, ...]
+    of: list[EnergyCase]
+
+
+def bound_case(name, **options):
+    def make(case, energy):
+        return eb.LogDensityBound(posterior=case.exact_posterior(energy), divergence=eb.KL(), **options)
+
+    return LogDensityCase(name=name, classes=(eb.LogDensityBound,), make=make, of=INFERRED)
+
+
+LOG_DENSITIES = [
+    LogDensityCase(
+        name="exact", classes=(eb.ExactLogDensity,), make=lambda case, energy: eb.ExactLogDensity(), of=SUMMED
+    ),
+    bound_case("bound"),
+    bound_case("bound-relaxed", relaxed=True),
+    bound_case("bound-at-data", n_particles=3, n_at_data=4, n_lower_steps=0),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DensityLossCase(Case):
+    """A loss of log-densities. make(kind, energy, **options): a method of one of its two classes, at a log Z.
+
+    classes: the loss of any log-density, and the one that is given a posterior's arguments in their place.
+    preset: what the second one sets of the bound.
+    """
+
+    classes: tuple[type, ...]
+    preset: Callable[[int], dict[str, Any]] = lambda n: {}
+
+
+def self_normalised_case(name, *classes, preset=lambda n: {}, **options):
+    def make(kind, energy, **others):
+        parts = {"noise_distribution": StandardNormal(), "optimizer": eb.SGD(lr=0.1)}
+        method = kind(energy=energy, **parts, **options, **others)
+        torch.nn.init.constant_(method.model.log_z, 0.4)
+        return method
+
+    return DensityLossCase(name=name, classes=(*classes, SelfNormalised), make=make, preset=preset)
+
+
+def discrepancy_case(name, **options):
+    def make(kind, energy, **others):
+        return kind(energy=energy, optimizer=eb.SGD(lr=0.1), noise_std=0.7, n_negatives=3, **options, **others)
+
+    classes = (eb.EnergyDiscrepancy, eb.LatentEnergyDiscrepancy)
+    return DensityLossCase(name=name, classes=classes, make=make, preset=lambda n: {"n_at_data": n})
+
+
+DENSITY_LOSSES = [
+    self_normalised_case("nce", eb.NCE, eb.VNCE, preset=lambda n: {"relaxed": True}),
+    self_normalised_case("nce-2", eb.NCE, eb.VNCE, preset=lambda n: {"relaxed": True}, nu=2),
+    self_normalised_case("snl", eb.SNL, eb.VSNL, n_proposals=2),
+    discrepancy_case("ed"),
+    discrepancy_case("ed-0", w=0.0),
 ]
 
 # --- hypergradients ---------------------------------------------------------------------------------------

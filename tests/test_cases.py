@@ -16,8 +16,11 @@ PACKAGES = {
     "objectives": [*cases.OBJECTIVES, *cases.PAIRED_OBJECTIVES],
     "scores": cases.SCORES,
     "hypergradients": [*cases.HYPERGRADIENTS, *cases.OTHER_HYPERGRADIENTS],
+    "methods.log_density": [*cases.LOG_DENSITIES, *cases.DENSITY_LOSSES],
     "optimizers": [*cases.OPTIMIZERS, *cases.SCHEDULES],
 }
+
+LISTED = ("scores", "log_density")  # whose rows list the classes that they cover
 
 
 def public_classes(package):
@@ -28,7 +31,7 @@ def public_classes(package):
     named = {getattr(module, name) for module in modules for name in module.__all__}
     classes = {cls for cls in named if inspect.isclass(cls)}
     abstract = tuple(cls for cls in classes if inspect.isabstract(cls))
-    every = not abstract or package.__name__.endswith("scores")  # some scores need more than the model alone
+    every = not abstract or package.__name__.endswith(LISTED)  # their classes have several bases
     return {cls for cls in classes - {*abstract} if issubclass(cls, abstract) or every}
 
 
@@ -37,7 +40,7 @@ def test_every_class_has_a_row(package):
     def built(case):
         if package == "hypergradients":
             return {type(case.make(0.1))}
-        return {*case.classes} if package == "scores" else {type(case.make())}
+        return {*case.classes} if package.endswith(LISTED) else {type(case.make())}
 
     covered = set().union(*(built(case) for case in PACKAGES[package]))
     found = public_classes(package)

@@ -47,21 +47,19 @@ from .methods.bidvl.vae import VAE
 from .methods.bism import BiSM
 from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
-from .methods.energy_discrepancy import EnergyDiscrepancy
 from .methods.jarzynski import Jarzynski
-from .methods.latent_discrepancy import LatentEnergyDiscrepancy
 from .methods.lebm import LEBM
+from .methods.log_density.energy_discrepancy import EnergyDiscrepancy, LatentEnergyDiscrepancy
+from .methods.log_density.log_densities import ExactLogDensity, LogDensity, LogDensityBound
+from .methods.log_density.nce import NCE, VNCE
+from .methods.log_density.snl import SNL, VSNL
 from .methods.loss_method import LossMethod
-from .methods.nce import NCE
 from .methods.particle_ml import ParticleML
 from .methods.parts import MethodParts
 from .methods.posterior_fit import PosteriorFit
 from .methods.score_matching import ScoreMatching
-from .methods.snl import SNL
 from .methods.state import ParamGroup, TrainState
 from .methods.vages import VaGES
-from .methods.vnce import VNCE
-from .methods.vsnl import VSNL
 from .networks.conv_encoder import ConvEncoder
 from .networks.image_mlp import ImageMLP
 from .networks.mlp import MLP
@@ -154,6 +152,7 @@ __all__ = [
     "Energy",
     "EnergyDiscrepancy",
     "Exact",
+    "ExactLogDensity",
     "ExactScore",
     "ExampleMetric",
     "FashionMNIST",
@@ -179,6 +178,8 @@ __all__ = [
     "LatentEnergyDiscrepancy",
     "LatentPriorEnergy",
     "LinearGaussianPosterior",
+    "LogDensity",
+    "LogDensityBound",
     "LogLikelihood",
     "LossMethod",
     "LowerLevel",

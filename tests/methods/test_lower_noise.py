@@ -108,7 +108,7 @@ class ByHand:
         q = bind(self.method.posterior, phi)
         p = bind(self.method.energy, theta)
         h, log_q = q.rsample_and_log_prob(self.x, eps)
-        if isinstance(self.method.divergence, eb.KL):
+        if isinstance(self.method.fit.divergence, eb.KL):
             return (self.weight * (log_q + p.energy(self.x, h)).mean(0)).mean()
         q_params = q.distribution_params(self.x)
         partial = h.detach().requires_grad_() if not h.requires_grad else h.view_as(h)

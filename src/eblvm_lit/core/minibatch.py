@@ -20,6 +20,8 @@ class Minibatch:
     Attributes:
         rows: The numbers of this process' rows in the whole, int64; None where it holds all of them.
         weight: The fraction of the rows that this process holds.
+        relative_weight: The weight of a mean over these rows in this process' loss: another number than one where the
+            rows are another set than the minibatch, and this process holds another fraction of them; see :meth:`of`.
 
     Example:
         >>> minibatch = Minibatch()
@@ -29,6 +31,7 @@ class Minibatch:
 
     rows: Tensor | None = None
     weight: float = 1.0
+    relative_weight: float = 1.0
 
     def size(self, v: Tensor) -> int:
         """The number of rows of the whole minibatch, of which this process holds v (B, ...)."""
@@ -54,9 +57,9 @@ class Minibatch:
         """
         return draw(v, generator)
 
-    def rows_of(self, noise: Any, axes: Any) -> Any:  # noqa: ARG002 - of processes
-        """This process' rows of ``noise``, which was drawn for all rows; ``axes`` are the row axes of its tensors."""
-        return noise
+    def rows_of(self, tensors: Any, axes: Any = 0) -> Any:  # noqa: ARG002 - of processes
+        """This process' rows of tensors of all rows; ``axes`` are their row axes, or the one that all of them have."""
+        return tensors
 
     def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - of processes
         """Another set of n rows, shared by the same processes, such as persistent chains."""

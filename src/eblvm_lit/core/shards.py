@@ -104,6 +104,7 @@ class ShardedMinibatch(Minibatch):
         self.rows = shard.rows
         self.weight = shard.weight
         self.loss_weight = loss_weight or shard.weight
+        self.relative_weight = shard.weight / self.loss_weight
 
     def size(self, v: Tensor) -> int:  # noqa: ARG002 - v holds the rows of this process only
         """The number of rows of the whole minibatch."""
@@ -136,9 +137,10 @@ class ShardedMinibatch(Minibatch):
         axes = row_axes(lambda n: draw_rows(n, torch.Generator(v.device)))
         return take_rows(draw_rows(self.shard.n), axes, self.shard)
 
-    def rows_of(self, noise: Any, axes: Any) -> Any:
-        """The rows of this process of noise that was drawn for all rows; the axes are those of :func:`row_axes`."""
-        return take_rows(noise, axes, self.shard)
+    def rows_of(self, tensors: Any, axes: Any = 0) -> Any:
+        """The rows of this process of tensors of all rows; the axes are those of :func:`row_axes`, or one for all."""
+        axes = tree_map(lambda _: axes, tensors) if isinstance(axes, int) else axes
+        return take_rows(tensors, axes, self.shard)
 
     def of(self, n: int, device: torch.device) -> Minibatch:
         """Another set of n rows, divided among the same processes, which must have passed :func:`check_shared`."""

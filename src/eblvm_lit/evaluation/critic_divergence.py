@@ -9,7 +9,7 @@ from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.critics import Critic
+from eblvm_lit.methods.critics import FisherCritic
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["CriticDivergence"]
@@ -56,7 +56,7 @@ class CriticDivergence(
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The estimate at v, and the exact value; see :meth:`ExampleMetric.compute`."""
-        if not isinstance(method, Critic):
+        if not isinstance(method, FisherCritic):
             return {}
         found = mean_over_rows(lambda x: {"fisher_divergence": method.bracket(x, generator)}, v, ROWS)
         if self.data_energy is None or not isinstance(method.energy, MarginalEnergy):

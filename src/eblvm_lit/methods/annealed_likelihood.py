@@ -215,12 +215,12 @@ class AnnealedLikelihood(Method):
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Move the chains, then the model up the likelihood's gradient by those at T = 1."""
         chains = state.minibatch.of(self.n_chains, v.device)
-        own = chains.rows_of(state.buffers, dict.fromkeys(state.buffers, 0))
+        own = chains.rows_of(state.buffers)
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
         x, age, acceptance = self.moved(self.free_energy(state), own["chain_v"], own["chain_age"], drawn)
-        held = (age > self.n_falling).to(v.dtype)  # a process may have another fraction of the chains than of the rows
+        held = (age > self.n_falling).to(v.dtype)
         at_one, acceptance = chains.mean(torch.stack([held.mean(), acceptance]))
-        weights = chains.weight / state.minibatch.weight * held / at_one
+        weights = chains.relative_weight * held / at_one
         points = self.objective.perturb(v, noise["data"])
 
         def loss(theta: Params) -> Tensor:

@@ -125,12 +125,11 @@ class ContrastiveDivergence(Method):
         """Hinton 2002 for chains that start at each minibatch; Tieleman 2008, Algorithm 1, for persistent ones."""
         chains = self.chains_of(state.minibatch, v.device)
         positive, negative = self.phases(bind(self.energy, state.theta), state, v, noise)
-        # a process may hold another fraction of the chains than of the minibatch, by which means are weighted
-        weight = chains.weight / state.minibatch.weight
 
         def loss(theta: Params) -> Tensor:
             energy = bind(self.energy, theta)
-            return self.energy_of(energy, positive).mean() - weight * self.energy_of(energy, negative).mean()
+            of_chains = self.energy_of(energy, negative).mean()
+            return self.energy_of(energy, positive).mean() - chains.relative_weight * of_chains
 
         state = self.descend(state, "model", loss)
         return state._replace(buffers=self.kept(state, chains, positive, negative))
@@ -163,7 +162,7 @@ class ContrastiveDivergence(Method):
         chains = self.chains_of(state.minibatch, v.device)
         new = self.chain.begin({name: state.minibatch.gather(x) for name, x in positive.items()}, noise["negative"])
         start = self._persisted(new, state.buffers, self.n_chains)
-        start = chains.rows_of(start, dict.fromkeys(start, 0))
+        start = chains.rows_of(start)
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -18,16 +17,13 @@ from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod, score_of_model
-from eblvm_lit.methods.posterior_fit import LossWithPosterior
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
-from eblvm_lit.scores.exact import Exact
-from eblvm_lit.scores.particles import PosteriorParticles
-from eblvm_lit.scores.variational import VaES
+from eblvm_lit.scores.variational import Dropped, VariationalScore
 
-__all__ = ["Critic", "FisherCritic", "VaGESFisher", "bracket"]
+__all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
@@ -58,17 +54,42 @@ def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor)
     return sum_event(s * f + slope * u - 0.5 * f.square())
 
 
-class Critic(LossMethod):
-    """A critic f of a model, which does not move; a subclass says how the model's score is estimated.
+class FisherCritic(LossMethod):
+    r"""The Fisher divergence of the data from a model, as the best a critic f can do.
+
+    .. math:: D_F(p_D \| p_\theta) = \tfrac12 E_{p_D} \|s_\theta(v) - \nabla_v \log p_D(v)\|^2
+        = \max_f E_{p_D} [s_\theta(v)^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2]
+
+    u are random signs; the maximum is at :math:`f = s_\theta - \nabla_v \log p_D`. The bracket is linear in the score,
+    so what matters of an estimated score is its mean. Where the score needs a posterior, an iteration is K steps on phi
+    down the divergence of q(h|v) from p(h|v), then one on the critic. Reference: Bao et al. 2021, section 4.3 and
+    appendix F.3.
 
     Args:
-        energy: The model.
+        energy: The model, which does not move.
         critic: A network that maps v (B, *event) to (B, *event).
-        optimizer: Rule of the critic.
-        residual: Whether f is the network added to :meth:`model_field`, so that the network learns the score of the
-            data alone; else it is the network alone, as published.
+        optimizer: Rule of the critic and of q.
+        score: The estimator of the model's score; the exact score if not given.
+        posterior: q(h|v; phi), for a score that needs it.
+        divergence: Divergence of q from p, for a score that needs q.
+        n_lower_steps: K.
+        residual: Whether f is the network added to the score without its noise, see
+            :meth:`~eblvm_lit.scores.base.ScoreEstimator.smooth`, so that the network learns the score of the data only;
+            else it is the network only, as published.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy whose score cannot be estimated so, or parts that do not fit together.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.networks.vector_field import VectorField
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> method = FisherCritic(
+        ...     energy=GRBM(v_dim=2, h_dim=3), critic=VectorField(v_dim=2), optimizer=Adam(lr=2e-4))
+        >>> method.bracket(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
     """
 
     trained = "critic"
@@ -81,6 +102,10 @@ class Critic(LossMethod):
         energy: Energy,
         critic: nn.Module,
         optimizer: Optimizer,
+        score: ScoreEstimator | None = None,
+        posterior: Posterior | None = None,
+        divergence: Divergence | None = None,
+        n_lower_steps: NonNegativeInt = 5,
         residual: bool = False,
         seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
@@ -88,27 +113,26 @@ class Critic(LossMethod):
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
         self.critic = critic
         self.residual = residual
+        self.score = score_of_model(score, energy, posterior)
+        if residual and not self.score.has_smooth:
+            raise ConfigError(
+                f"A residual critic is added to a score without noise, and that of {type(self.score).__name__} has "
+                "some: use score=exact, method=vages_fisher, or residual=false."
+            )
+        if self.score.needs_posterior:
+            self.fit_posterior(posterior, divergence, n_lower_steps)
 
-    @abstractmethod
-    def score_noise(self, v: Tensor, generator: torch.Generator) -> Any:
-        """The random numbers of one estimate of the score."""
-
-    @abstractmethod
     def model_score(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The model's score at v, shape (B, *event)."""
-
-    @abstractmethod
-    def model_field(self, state: TrainState, v: Tensor) -> Tensor:
-        """A function of v near the model's score, shape (B, *event), without any noise.
-
-        Any function of v may be a part of f: how near it is decides what the network has to learn, not what is
-        estimated.
-        """
+        """The estimate of the model's score at v, shape (B, *event)."""
+        return self.score.function(self.energy_at(state.theta), self.posterior_at(state), v, noise)(v)
 
     def field(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """f."""
+        """The function f of the critic."""
         network = bind(self.critic, state.params["critic"])
-        return (lambda v: network(v) + self.model_field(state, v)) if self.residual else network
+        if not self.residual:
+            return network
+        smooth = partial(self.score.smooth, self.energy_at(state.theta), self.posterior_at(state))
+        return lambda v: network(v) + smooth(v)
 
     @property
     def title(self) -> str:
@@ -116,16 +140,18 @@ class Critic(LossMethod):
         return f"{type(self).__name__}: the Fisher divergence of a fixed model, by a critic"
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model, which does not move, and the critic."""
-        return {"theta": self.energy, "critic": self.critic}
+        """The model, which does not move, the posterior if there is one, and the critic."""
+        return {**super().networks(), "critic": self.critic}
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """The random numbers of one evaluation of the bracket."""
         signs = torch.randint(2, v.shape, generator=generator, device=v.device)
-        return {"u": 2 * signs.to(v.dtype) - 1, "score": self.score_noise(v, generator)}
+        score = self.score.noise(self.energy, self.posterior, v, generator)
+        return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """One step of the critic; the model's score is a constant to it, and is computed once."""
+        """K steps on phi, then one of the critic; the model's score is a constant to it, and is computed once."""
+        state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])
         return self.descend(state, self.level, loss)
@@ -143,79 +169,12 @@ class Critic(LossMethod):
         return -self.validation_loss(v, generator)
 
 
-class FisherCritic(Critic):
-    r"""The Fisher divergence of the data from a model, as the best a critic f can do.
-
-    .. math:: D_F(p_D \| p_\theta) = \tfrac12 E_{p_D} \|s_\theta(v) - \nabla_v \log p_D(v)\|^2
-        = \max_f E_{p_D} [s_\theta(v)^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2]
-
-    u are random signs; the maximum is at :math:`f = s_\theta - \nabla_v \log p_D`. Reference: Bao et al. 2021,
-    section 4.3 and appendix F.3.
-
-    Args:
-        energy: The model, which does not move.
-        critic: A network that maps v (B, *event) to (B, *event).
-        optimizer: Rule of the critic.
-        score: The estimator of the model's score; the exact score if not given.
-        residual: Whether f is the network added to the model's score; else it is the network alone, as published.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
-
-    Raises:
-        ConfigError: For an energy whose score cannot be computed so, or a residual critic of a noisy score.
-
-    Example:
-        >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.networks.vector_field import VectorField
-        >>> from eblvm_lit.optimizers.adam import Adam
-        >>> method = FisherCritic(
-        ...     energy=GRBM(v_dim=2, h_dim=3), critic=VectorField(v_dim=2), optimizer=Adam(lr=2e-4))
-        >>> method.bracket(torch.zeros(5, 2), torch.Generator()).shape
-        torch.Size([5])
-    """
-
-    def __init__(
-        self,
-        *,
-        energy: Energy,
-        critic: nn.Module,
-        optimizer: Optimizer,
-        score: ScoreEstimator | None = None,
-        residual: bool = False,
-        seed: Seed = 0,
-        compile: bool | Literal["auto"] = "auto",
-    ) -> None:
-        super().__init__(
-            energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
-        )
-        self.score = score_of_model(score, energy)
-        if residual and not isinstance(self.score, Exact):
-            raise ConfigError(
-                f"A residual critic is added to a score without noise, and that of {type(self.score).__name__} has "
-                "some: use score=exact, method=vages_fisher, or residual=false."
-            )
-
-    def score_noise(self, v: Tensor, generator: torch.Generator) -> Any:
-        """The random numbers of the score estimator; none, if it is exact."""
-        return self.score.noise(self.energy, None, v, generator)
-
-    def model_score(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The score that the model alone gives at v, shape (B, *event)."""
-        return self.score.function(bind(self.energy, state.theta), None, v, noise)(v)
-
-    def model_field(self, state: TrainState, v: Tensor) -> Tensor:
-        """The exact score."""
-        return self.model_score(state, v, None)
-
-
-class VaGESFisher(LossWithPosterior, Critic):
-    r"""The Fisher divergence of the data from a model, by a critic that is given an estimate of the model's score.
+class VaGESFisher(FisherCritic):
+    r"""The Fisher divergence by a critic that is given VaES: :class:`FisherCritic` with particles of a posterior.
 
     .. math:: \mathrm{VaES}(v) = -\frac1L \sum_{l=1}^L \nabla_v E(v, h_l), \quad h_l \sim q(h|v; \phi)
 
-    An iteration is K steps on phi down the divergence of q(h|v) from p(h|v), then one on the critic. The bracket is
-    linear in the score, so what matters of the estimate is its mean. Reference: Bao et al. 2021, section 4.3 and
-    appendix F.3.
+    Reference: Bao et al. 2021, section 4.3 and appendix F.3.
 
     Args:
         energy: The model, which does not move.
@@ -225,8 +184,8 @@ class VaGESFisher(LossWithPosterior, Critic):
         optimizer: Rule of the critic and of q.
         n_lower_steps: K.
         n_particles: L.
-        residual: Whether f is the network added to :math:`-\nabla_v E(v, h)` at the mean h of q, which is VaES of many
-            particles where E is linear in h; else it is the network alone, as published.
+        residual: Whether f is the network added to VaES at the mean h of q, which is VaES of many particles where E is
+            linear in h; else it is the network only, as published.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
@@ -261,26 +220,15 @@ class VaGESFisher(LossWithPosterior, Critic):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(
-            energy=energy, critic=critic, optimizer=optimizer, residual=residual, seed=seed, compile=compile
+            energy=energy,
+            critic=critic,
+            optimizer=optimizer,
+            # one set of particles: the theta-gradient of the score is not asked for
+            score=VariationalScore(n_particles=n_particles, covariance=Dropped(), sets="shared"),
+            posterior=posterior,
+            divergence=divergence,
+            n_lower_steps=n_lower_steps,
+            residual=residual,
+            seed=seed,
+            compile=compile,
         )
-        self.particles = PosteriorParticles()
-        self.estimate = VaES()
-        self.n_particles = n_particles
-        self.keep_posterior(posterior, divergence, n_lower_steps)
-
-    def score_noise(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Noise of L latents for each v."""
-        return self.particles.noise(self.energy, self.live_posterior(), (self.n_particles,), v, generator)
-
-    def model_score(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """VaES at v, shape (B, *event)."""
-        energy = bind(self.energy, state.theta)
-        posterior = self.posterior_at(state)
-        h = self.particles.draw(energy, posterior, v, noise)
-        return self.estimate(energy, posterior, v, h)
-
-    def model_field(self, state: TrainState, v: Tensor) -> Tensor:
-        """VaES at the mean of q; a derivative by v goes through that mean, too."""
-        energy = bind(self.energy, state.theta)
-        posterior = self.posterior_at(state)
-        return self.estimate(energy, posterior, v, posterior.mean(v).unsqueeze(0))

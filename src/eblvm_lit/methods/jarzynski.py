@@ -173,7 +173,7 @@ class Jarzynski(ContrastiveDivergence):
         chains = self.chains_of(state.minibatch, v.device)
         positive = self.positive_phase(energy, state, v, noise["positive"])
         X = {name: state.buffers[f"chain_{name}"] for name in self.chain.shapes(self.energy)}
-        own = chains.rows_of(X, dict.fromkeys(X, 0))
+        own = chains.rows_of(X)
 
         def loss(theta: Params) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             energy = bind(self.energy, theta)
@@ -188,9 +188,9 @@ class Jarzynski(ContrastiveDivergence):
         few = n_effective < self.resample_below * len(w)
         rows = torch.where(few, systematic(w, noise["resampling"], len(w)), torch.arange(len(w), device=w.device))
         volume = torch.where(few, log_z, A) + F[rows]
-        own = chains.rows_of({name: x[rows] for name, x in X.items()}, dict.fromkeys(X, 0))
+        own = chains.rows_of({name: x[rows] for name, x in X.items()})
         own, ratio = self.chain.weighted_run(energy, own, chains.rows_of(noise["negative"], self._noise_axes))
-        kept = self.kept(state, chains, positive, {**own, "volume": chains.rows_of(volume, 0) + ratio})
+        kept = self.kept(state, chains, positive, {**own, "volume": chains.rows_of(volume) + ratio})
         diagnostics = {"log_z": log_z, "effective_sample_size": n_effective, "resampled": few.to(w.dtype)}
         return self.update(state, "model", value, grads, diagnostics, kept)
 

@@ -1,8 +1,9 @@
-"""The base of methods that descend one loss: a subclass gives the loss and its noise."""
+"""The base of methods that descend one loss, after steps that fit a posterior where the loss needs one."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,23 +11,27 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.ranges import Seed
+from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.posterior_fit import LowerNoise, PosteriorFit
 from eblvm_lit.methods.state import ParamGroup, TrainState
+from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.scores.base import ScoreEstimator
 from eblvm_lit.scores.exact import Exact
 
 __all__ = ["LossMethod", "score_of_model"]
 
 
-def score_of_model(score: ScoreEstimator | None, energy: Energy) -> ScoreEstimator:
-    """An estimator of the score of an energy that is given no posterior; the exact one if not given.
+def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Posterior | None = None) -> ScoreEstimator:
+    """An estimator of the score of an energy; the exact one if not given.
 
     Raises:
-        ConfigError: If the energy's score cannot be estimated so, or the estimator needs a posterior.
+        ConfigError: If the energy's score cannot be estimated so, or the estimator needs a posterior that is not there.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -35,7 +40,7 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy) -> ScoreEstimat
     """
     score = score or Exact()
     score.check(energy)
-    if score.needs_posterior:
+    if score.needs_posterior and posterior is None:
         raise ConfigError(
             f"The score of {type(score).__name__} needs a posterior, which this method does not fit: use method=bism "
             "or vages, or method=vages_fisher for a critic."
@@ -46,7 +51,8 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy) -> ScoreEstimat
 class LossMethod(Method):
     """One step an iteration down one loss of one network. A subclass gives ``noise`` and ``loss``.
 
-    The same loss is descended in training and logged at validations.
+    The same loss is descended in training and logged at validations. A loss that needs a posterior q(h|v; phi) calls
+    :meth:`fit_posterior` in its constructor: K steps on phi then come before the step down the loss at that phi.
 
     Args:
         energy: The model, network ``theta``; None where a subclass has other networks.
@@ -58,9 +64,10 @@ class LossMethod(Method):
 
     Attributes:
         trained: The network whose parameters move.
-        level: The name under which the step is logged.
+        level: The name under which the step is logged; ``upper`` where a posterior is fitted.
         energy_type: ``MarginalEnergy`` where the loss needs the free energy.
-        instead: What to use for other energies, as the end of the refusal's sentence.
+        posterior: q, network ``phi``; None where the loss needs none.
+        fit: The lower level; None where the loss needs none.
 
     Example:
         >>> from eblvm_lit.core.functional import bind
@@ -79,7 +86,6 @@ class LossMethod(Method):
     trained = "theta"
     level = "model"
     energy_type: type[Energy] = Energy
-    instead = ""
 
     def __init__(
         self,
@@ -91,28 +97,74 @@ class LossMethod(Method):
     ) -> None:
         super().__init__(seed=seed, compile=compile)
         self.optimizer = optimizer
+        self.lower_optimizer = optimizer
+        self.n_lower_steps = 0
+        self.posterior: Posterior | None = None
+        self.fit: PosteriorFit | None = None
         if energy is not None:
-            self.check_energy(energy)
+            if not isinstance(energy, self.energy_type):
+                name = type(energy).__name__
+                raise ConfigError(f"{name} has no tractable free energy, which {type(self).__name__} needs.")
             self.energy = energy
 
-    def check_energy(self, energy: Energy) -> None:
-        """Refuse an energy that is not of :attr:`energy_type`."""
-        if not isinstance(energy, self.energy_type):
-            name = type(energy).__name__
-            raise ConfigError(f"{name} has no tractable free energy, which {type(self).__name__} needs{self.instead}.")
+    def fit_posterior(
+        self,
+        posterior: Posterior | None,
+        divergence: Divergence | None,
+        n_lower_steps: int,
+        lower_optimizer: Optimizer | None = None,
+        objective: Objective | None = None,
+        lower_noise: LowerNoise = "fresh",
+    ) -> None:
+        """Let K steps of each iteration fit q before the step down the loss; none where q and its divergence are None.
+
+        Args:
+            posterior: q(h|v; phi).
+            divergence: Of q from p.
+            n_lower_steps: K.
+            lower_optimizer: Rule of these steps; that of the loss if not given.
+            objective: Perturbs the data at which q is fitted, as in
+                :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
+            lower_noise: ``fresh`` or ``shared``, see there.
+
+        Raises:
+            ConfigError: For one without the other, or parts that do not fit together.
+        """
+        if posterior is None and divergence is None:
+            return
+        if posterior is None or divergence is None:
+            raise ConfigError("A posterior needs a divergence to be fitted by: give both, or null for both.")
+        self.fit = PosteriorFit(
+            energy=self.energy,
+            posterior=posterior,
+            divergence=divergence,
+            n_steps=n_lower_steps,
+            objective=objective,
+            view=self.energy_at,
+            lower_noise=lower_noise,
+        )
+        self.posterior = posterior
+        self.n_lower_steps = n_lower_steps
+        self.lower_optimizer = lower_optimizer or self.optimizer
+        self.level = "upper"
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model."""
-        return {"theta": self.energy}
+        """The model, and the posterior if there is one."""
+        return {"theta": self.energy, **({} if self.posterior is None else {"phi": self.posterior})}
 
     @property
     def parts(self) -> MethodParts:
-        """The energy."""
-        return MethodParts(energy=self.energy)
+        """The energy, and the posterior with its divergence if there is one."""
+        divergence = None if self.fit is None else self.fit.divergence
+        return MethodParts(energy=self.energy, posterior=self.posterior, divergence=divergence)
 
     def energy_at(self, theta: Params) -> Energy:
         """The model with other parameters."""
         return bind(self.energy, theta)
+
+    def posterior_at(self, state: TrainState) -> Posterior | None:
+        """q(h|v; phi) with the parameters of a state; None where the loss needs none."""
+        return None if self.posterior is None else bind(self.posterior, state.phi)
 
     @abstractmethod
     def noise(self, v: Tensor, generator: torch.Generator) -> Any:
@@ -123,15 +175,36 @@ class LossMethod(Method):
         """The loss per example, shape (B,), of v (B, *event) at the state's parameters."""
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """One group."""
-        return {self.level: ParamGroup(self.trained, self.optimizer)}
+        """phi in the lower level, if there is a posterior, then what the loss moves."""
+        lower = {} if self.fit is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
+        return {**lower, self.level: ParamGroup(self.trained, self.optimizer)}
+
+    def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the K lower steps."""
+        return fit.noise(v, self.n_lower_steps, generator)
+
+    def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
+        """The points at which the k-th lower step fits q: the data."""
+        return v
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the step."""
-        return {self.level: self.noise(v, generator)}
+        """The random numbers of the K lower steps and of the loss."""
+        lower = {} if self.fit is None else {"lower": self.fit_noise(self.fit, v, generator)}
+        return {**lower, self.level: self.noise(v, generator)}
+
+    def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
+        """The state after the K steps on phi; as it was where no posterior is fitted."""
+        if self.fit is None:
+            return state
+        for k in range(self.n_lower_steps):
+            points = self.fit_points(v, noise["lower"], k)
+            lower_loss = partial(self.fit.loss, state.theta, v=points, noise=noise["lower"], i=k)
+            state = self.descend(state, "lower", lower_loss)
+        return state
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """One step down the loss."""
+        """K steps on phi, then one down the loss at that phi."""
+        state = self.fitted(state, v, noise)
 
         def loss(params: Params) -> Tensor:
             return self.loss(state.at(**{self.trained: params}), v, noise[self.level])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,8 +13,9 @@ from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
-from eblvm_lit.methods.posterior_fit import LossWithPosterior, LowerNoise
+from eblvm_lit.methods.posterior_fit import LowerNoise
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.optimizers.base import Optimizer
@@ -25,7 +25,7 @@ from eblvm_lit.scores.variational import VariationalFunction, VariationalScore
 __all__ = ["VaGES"]
 
 
-class VaGES(LossWithPosterior):
+class VaGES(LossMethod):
     r"""Score-based objectives of the model's marginal with variational estimates of score and gradient.
 
     .. math:: \nabla_\theta J = E_v\, [\partial s(v) / \partial \theta]^\top z, \quad
@@ -92,7 +92,7 @@ class VaGES(LossWithPosterior):
         fitted = (posterior, divergence) if score.needs_posterior else (None, None)
         self.objective = objective
         self.score = score
-        self.keep_posterior(*fitted, n_lower_steps, lower_optimizer, objective, lower_noise)
+        self.fit_posterior(*fitted, n_lower_steps, lower_optimizer, objective, lower_noise)
 
     @property
     def title(self) -> str:
@@ -109,14 +109,13 @@ class VaGES(LossWithPosterior):
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
         """theta and the noise, as the lower level shares them, if there is one."""
-        return (theta, noise) if self.posterior is None else self.fit.share(theta, v, noise)
+        return (theta, noise) if self.fit is None else self.fit.share(theta, v, noise)
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
         """Bao et al. 2021, Algorithm 1."""
         theta, noise = self.share(state.theta, v, noise)
-        for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
-            lower_loss = partial(self.fit.loss, detached(theta), v=v, noise=noise["lower"], i=k)
-            state = self.descend(state, "lower", lower_loss)
+        # phi <- phi - alpha dG(theta, phi)/dphi, K times
+        state = self.fitted(state.at(theta=detached(theta)), v, noise).at(theta=state.theta)
         own = noise[self.level]
         objective = self.objective.on_minibatch(state.minibatch)
         points = own["points"] if "points" in own else objective.perturb(v, own["data"])
@@ -134,7 +133,7 @@ class VaGES(LossWithPosterior):
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
     ) -> tuple[VariationalFunction, Tensor, Tensor]:
         """The variational score, its value s at perturbed data, and the loss there per example (B,)."""
-        posterior = None if self.posterior is None else bind(self.posterior, state.phi)
+        posterior = self.posterior_at(state)
         score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
         s = score(points).detach()
         loss = self.objective.on_minibatch(state.minibatch).loss(lambda x: s, points, noise["data"])  # noqa: ARG005

@@ -25,10 +25,12 @@ class ScoreEstimator(ABC):
     Attributes:
         words: Its name in words, for the first line of a run.
         needs_posterior: Whether the estimate uses q(h|v).
+        has_smooth: Whether there is :meth:`smooth`.
     """
 
     words = "an estimated score"
     needs_posterior = False
+    has_smooth = False
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
@@ -45,3 +47,14 @@ class ScoreEstimator(ABC):
     @abstractmethod
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
         """The estimate as a function of points (B, *event), with latents drawn at v (B, *event)."""
+
+    def smooth(self, energy: Energy, posterior: Posterior | None, v: Tensor) -> Tensor:
+        """A function of v near the score, shape (B, *event), without any noise.
+
+        It may be a part of any critic: how near it is decides what the critic's network has to learn, and not what is
+        estimated.
+
+        Raises:
+            NotImplementedError: Where :attr:`has_smooth` is false.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no score without noise.")

@@ -52,6 +52,7 @@ class Exact(ScoreEstimator):
     """
 
     words = "exact score"
+    has_smooth = True
 
     def check(self, energy: Energy) -> None:
         """Refuse an energy without a free energy."""
@@ -64,3 +65,7 @@ class Exact(ScoreEstimator):
     def function(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: Any) -> ExactScore:
         """The exact score."""
         return ExactScore(energy)
+
+    def smooth(self, energy: MarginalEnergy, posterior: None, v: Tensor) -> Tensor:
+        """The exact score itself, shape (B, *event)."""
+        return energy.score(v)

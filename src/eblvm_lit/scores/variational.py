@@ -280,6 +280,7 @@ class VariationalScore(ScoreEstimator):
         self.n_particles = n_particles
         self.sets = SETS[sets]
         self.needs_posterior = self.particles.needs_posterior
+        self.has_smooth = self.needs_posterior
 
     def check(self, energy: Energy) -> None:
         """Refuse an energy whose particles cannot be drawn.
@@ -298,3 +299,7 @@ class VariationalScore(ScoreEstimator):
         """VaES and VaGES with particles drawn at v, all sets in one pass."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
         return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))
+
+    def smooth(self, energy: Energy, posterior: Posterior, v: Tensor) -> Tensor:
+        """VaES at the mean of q, shape (B, *event); a derivative by v goes through that mean, too."""
+        return VaES()(energy, posterior, v, posterior.mean(v).unsqueeze(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.methods.log_density.log_densities import ExactLogDensity, LogDensity
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import TrainState
@@ -22,11 +23,11 @@ from eblvm_lit.optimizers.base import Optimizer
 __all__ = ["SelfNormalised", "SelfNormalisedMethod"]
 
 ROWS = 10_000  # of the training split at a time
-N_START = 10  # minibatches of samples that say where c starts
+N_START = 10  # minibatches of samples that say where log Z starts
 
 
 class SelfNormalised(nn.Module):
-    """An energy and a learned estimate c of its log Z; together they are theta.
+    """An energy and a learned estimate of its log Z, a number; together they are theta.
 
     Args:
         energy: The energy.
@@ -34,33 +35,41 @@ class SelfNormalised(nn.Module):
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> [name for name, _ in SelfNormalised(GRBM(v_dim=2, h_dim=3)).named_parameters()]
-        ['c', 'energy.W', 'energy.b', 'energy.c', 'energy.log_std']
+        ['log_z', 'energy.W', 'energy.b', 'energy.c', 'energy.log_std']
     """
 
     def __init__(self, energy: Energy) -> None:
         super().__init__()
-        self.energy: Any = energy  # of the method's energy_type
-        self.c = nn.Parameter(torch.zeros(()))
+        self.energy = energy
+        self.log_z = nn.Parameter(torch.zeros(()))
+        self.register_load_state_dict_pre_hook(_read_former_name)
+
+
+def _read_former_name(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:  # noqa: ARG001
+    """Let a state dict of a version that called log Z ``c`` be loaded."""
+    if f"{prefix}c" in state:
+        state[f"{prefix}log_z"] = state.pop(f"{prefix}c")
 
 
 class SelfNormalisedMethod(LossMethod):
-    r"""One loss of an energy and of c, at the data and at samples y of a fixed p_n.
+    r"""One loss of a log-density up to log Z and of log Z, at the data and at samples y of a fixed p_n.
 
-    A subclass says which energies it takes, and gives the loss.
+    A subclass gives the loss.
 
     Args:
         energy: The model.
         noise_distribution: p_n.
-        optimizer: Rule of the only level, which moves theta and c.
-        n_proposals: Number of y for each v.
+        optimizer: Rule of the step on theta and log Z.
+        log_density: The log-density up to log Z; the exact one if not given.
+        nu: The number of samples y for each v.
         seed: Seed of all noise.
         compile: Whether the iteration is compiled.
 
     Raises:
-        ConfigError: For an energy that is not of :attr:`energy_type`.
+        ConfigError: For an energy that has no such log-density.
 
     Attributes:
-        model: The energy with c.
+        model: The energy with log Z.
     """
 
     def __init__(
@@ -69,33 +78,36 @@ class SelfNormalisedMethod(LossMethod):
         energy: Energy,
         noise_distribution: NoiseDistribution,
         optimizer: Optimizer,
-        n_proposals: PositiveInt = 1,
+        log_density: LogDensity | None = None,
+        nu: PositiveInt = 1,
         seed: Seed = 0,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(optimizer=optimizer, seed=seed, compile=compile)
-        self.check_energy(energy)
+        self.log_density: LogDensity = log_density or ExactLogDensity()
+        self.log_density.check(energy)
         self.model = SelfNormalised(energy)
         self.noise_distribution = noise_distribution
-        self.n_proposals = n_proposals
+        self.nu = nu
         noise_distribution.prepare(energy.event_shape)
+        self.fit_posterior(**self.log_density.lower_level)
 
     @property
     def energy(self) -> Energy:
-        """The model without c."""
+        """The model without log Z."""
         return self.model.energy
 
     @property
     def parts(self) -> MethodParts:
-        """The energy, and the c that belongs to it."""
-        return MethodParts(energy=self.energy, log_z=self.model.c)
+        """Those of the log-density, and the log Z that belongs to the energy."""
+        return super().parts._replace(log_z=self.model.log_z)
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model with c."""
-        return {"theta": self.model}
+        """The model with log Z, and the posterior if there is one."""
+        return {**super().networks(), "theta": self.model}
 
     def energy_at(self, theta: Params) -> Energy:
-        """The model with other parameters, without c."""
+        """The model with other parameters, without log Z."""
         return bind(self.model, theta).energy
 
     def on_fit_start(self) -> None:
@@ -106,12 +118,12 @@ class SelfNormalisedMethod(LossMethod):
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one evaluation of the loss."""
-        return {"noise_distribution": self.noise_distribution.noise((self.n_proposals,), v, generator)}
+        noise = self.noise_distribution.noise((self.nu,), v, generator)
+        return {"noise_distribution": noise, **self.log_density.noise(v, noise.flatten(0, 1), generator)}
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Log of the density up to Z, at v (B, *event) and y (n B, *event), shapes (B,) and (n B,)."""
-        energy = cast(MarginalEnergy, self.energy_at(state.theta))
-        return -energy.free_energy(v), -energy.free_energy(y)
+        """The log-densities up to log Z at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        return self.log_density.pair(self.energy_at(state.theta), self.posterior_at(state), v, y, noise)
 
     @torch.no_grad()
     def proposal_log_z(self, v: Tensor, n_batches: int) -> Tensor:
@@ -132,9 +144,9 @@ class SelfNormalisedMethod(LossMethod):
         return weights.logsumexp(0) - math.log(len(weights))
 
     def start_at_log_z(self) -> None:
-        """Set c to :meth:`proposal_log_z`, unless a checkpoint has brought it."""
+        """Set log Z to :meth:`proposal_log_z`, unless a checkpoint has brought it."""
         data = self._data
         if self.trainer.ckpt_path is None:
             v = data.as_float(data.splits.train[: data.batch_size]).to(device=self.device, dtype=self.dtype)
             with torch.no_grad():
-                self.model.c.copy_(self.proposal_log_z(v, N_START))
+                self.model.log_z.copy_(self.proposal_log_z(v, N_START))

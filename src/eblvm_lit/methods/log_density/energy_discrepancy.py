@@ -1,0 +1,203 @@
+"""Training by energy discrepancy: the energy of data against that of twice perturbed data, exact or by latents."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.core.ranges import Seed
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.methods.log_density.log_densities import ExactLogDensity, LogDensity, bound_or_exact
+from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.posterior_fit import PosteriorFit
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["EnergyDiscrepancy", "LatentEnergyDiscrepancy"]
+
+
+class EnergyDiscrepancy(LossMethod):
+    r"""Energy discrepancy with a Gaussian perturbation: no score, no chain and no log Z.
+
+    .. math:: L = E \log \Bigl( \frac wM + \frac1M \sum_{i=1}^M \exp\bigl( F(v) - F(u_i) \bigr) \Bigr), \quad
+        u_i = v + \sigma \xi + \sigma \xi_i, \quad \xi, \xi_i \sim N(0, I)
+
+    u_i are the negatives of v. As M grows, with w = 0, L tends to
+    :math:`E[F(v)] + E \log \int N(y; u, \sigma^2 I)\, e^{-F(u)} du`, :math:`y = v + \sigma \xi`, which is least where
+    exp(-F) is proportional to the density of the data, for every :math:`\sigma`. With M negatives the minimum is biased
+    by O(1 / M), most with w = 0: for few negatives the loss then has no minimum (for M = 1 it is linear in F). w > 0
+    bounds it from below. Another log-density stands in the place of -F; if it needs a posterior, K steps on phi fit it
+    at v and at one fresh negative of each v, because the loss needs q at both. Reference: Schroeder et al. 2023,
+    arXiv:2307.06431 (w-stabilised; sigma = 1, M = 4, w = 1 for points of the plane).
+
+    Args:
+        energy: The model.
+        optimizer: Rule of the step on theta.
+        log_density: The log-density up to log Z; the exact one, -F(v), if not given.
+        noise_std: sigma, in the units of v; the paper's t is its square.
+        n_negatives: M.
+        w: The stabiliser, >= 0.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy that has no such log-density.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> ed = EnergyDiscrepancy(energy=GRBM(v_dim=2, h_dim=3), noise_std=0.5, optimizer=Adam(lr=1e-3))
+        >>> ed.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        optimizer: Optimizer,
+        log_density: LogDensity | None = None,
+        noise_std: PositiveFloat = 1.0,
+        n_negatives: PositiveInt = 4,
+        w: NonNegativeFloat = 1.0,
+        seed: Seed = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
+        self.log_density: LogDensity = log_density or ExactLogDensity()
+        self.log_density.check(energy)
+        self.fit_posterior(**self.log_density.lower_level)
+        self.noise_std = noise_std
+        self.n_negatives = n_negatives
+        self.w = w
+
+    @property
+    def title(self) -> str:
+        """With sigma, M and w, and the numbers of the log-density."""
+        numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
+        return f"ED: energy discrepancy, {numbers}"
+
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """xi and xi_1 ... xi_M, shape (1 + M, B, *event), and the random numbers of the log-density."""
+        xi = self._normal(v, (1 + self.n_negatives,), generator)
+        return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
+
+    @staticmethod
+    def _normal(v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Normal random numbers, shape (*shape, B, *event)."""
+        return torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
+
+    def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
+        """The random numbers of the K lower steps: latents at v and at one negative of each, and its perturbation."""
+        latents = super().fit_noise(fit, torch.cat([v, v]), generator)
+        return {**latents, "perturbation": self._normal(v, (self.n_lower_steps, 2), generator)}
+
+    def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
+        """The points at which the k-th lower step fits q: data and negatives."""
+        return torch.cat([v, self.negatives(v, {"perturbation": noise["perturbation"][k]}).flatten(0, 1)])
+
+    def negatives(self, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
+        """u_i, shape (M, B, *event), of v (B, *event)."""
+        xi = noise["perturbation"]
+        return v + self.noise_std * (xi[:1] + xi[1:])
+
+    def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
+        """F(v) - F(u_i), or its estimate, shape (M, B), of v (B, *event) and u (M, B, *event)."""
+        energy = self.energy_at(state.theta)
+        rows = u.flatten(0, 1)
+        if self.posterior is None:  # v and u in one pass through the energy's network
+            at_v, at_u = self.log_density(energy, None, torch.cat([v, rows]), None).tensor_split([len(v)])
+        else:
+            at_v, at_u = self.log_density.pair(energy, self.posterior_at(state), v, rows, noise)
+        return at_u.view(u.shape[:2]) - at_v
+
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,)."""
+        terms = self.energy_differences(state, v, self.negatives(v, noise), noise)
+        if self.w > 0:
+            terms = torch.cat([terms, torch.full_like(terms[:1], math.log(self.w))])
+        return terms.logsumexp(0) - math.log(self.n_negatives)
+
+    def float32_reason(self) -> str | None:
+        """An exponent is a difference of free energies, which are large in many dimensions."""
+        return "as its exponents are small differences of free energies"
+
+
+class LatentEnergyDiscrepancy(EnergyDiscrepancy):
+    r"""Energy discrepancy with importance-weighted differences of free energies: :class:`EnergyDiscrepancy` of a bound.
+
+    .. math:: F(v) \approx -\log \frac1L \sum_{l=1}^L \frac{e^{-E(v, h_l)}}{q(h_l|v)}, \quad h_l \sim q(h|v)
+
+    at v and at each negative u; h are bits where they are binary. The mean of this estimate is above F, see
+    :class:`~eblvm_lit.methods.log_density.log_densities.LogDensityBound`. So the loss is biased upwards at v and
+    downwards at u, both by O(1 / L). Not published: the loss of Schroeder et al. 2023, arXiv:2307.06431, with the
+    estimates that Rhodes and Gutmann 2019 use in noise-contrastive estimation.
+
+    Args:
+        energy: The model, E(v, h; theta).
+        optimizer: Rule of the upper level, which moves theta.
+        posterior: q(h|v; phi); null for the exact free energy.
+        divergence: Of q from p; null where there is no q.
+        n_lower_steps: K.
+        n_particles: L.
+        noise_std: sigma, in the units of v.
+        n_negatives: M.
+        w: The stabiliser, >= 0.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For parts that do not fit together.
+
+    Example:
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> ed = LatentEnergyDiscrepancy(
+        ...     energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3), divergence=KL(),
+        ...     optimizer=Adam(lr=1e-3), noise_std=0.5)
+        >>> list(ed.param_groups())
+        ['lower', 'upper']
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        optimizer: Optimizer,
+        posterior: Posterior | None = None,
+        divergence: Divergence | None = None,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        noise_std: PositiveFloat = 1.0,
+        n_negatives: PositiveInt = 4,
+        w: NonNegativeFloat = 1.0,
+        lower_optimizer: Optimizer | None = None,
+        seed: Seed = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            energy=energy,
+            optimizer=optimizer,
+            log_density=bound_or_exact(
+                posterior,
+                divergence,
+                n_lower_steps=n_lower_steps,
+                n_particles=n_particles,
+                n_at_data=n_particles,
+                lower_optimizer=lower_optimizer,
+            ),
+            noise_std=noise_std,
+            n_negatives=n_negatives,
+            w=w,
+            seed=seed,
+            compile=compile,
+        )

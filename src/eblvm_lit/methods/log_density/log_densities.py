@@ -1,0 +1,152 @@
+"""Log-densities up to log Z: the exact one of a free energy, and the bound by latents of a posterior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.divergences.kl import importance_weighted_bound
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["ExactLogDensity", "LogDensity", "LogDensityBound", "bound_or_exact"]
+
+
+class LogDensity(ABC):
+    r"""The function :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)` of an energy, or an estimate of it.
+
+    A loss of the folder asks for it at the data v and at other points y: samples of a noise distribution, or perturbed
+    data. A posterior that the estimate needs is fitted by the method, see
+    :meth:`~eblvm_lit.methods.loss_method.LossMethod.fit_posterior`.
+
+    Attributes:
+        lower_level: The arguments of ``fit_posterior``; None of them for a log-density of the energy only.
+        words: The numbers of the log-density, for the first line of a run.
+    """
+
+    lower_level: Mapping[str, Any] = {"posterior": None, "divergence": None, "n_lower_steps": 0}
+    words = ""
+
+    def check(self, energy: Energy) -> None:  # noqa: B027 - a bound fits every energy
+        """Refuse an energy that has no such log-density.
+
+        Raises:
+            ConfigError: Saying what such energies are trained by.
+        """
+
+    def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one evaluation at the data v (B, *event) and at y (n B, *event): none by default."""
+        return {}
+
+    @abstractmethod
+    def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
+        """The log-density, shape (B,), at v (B, *event)."""
+
+    def pair(
+        self, energy: Energy, posterior: Posterior | None, v: Tensor, y: Tensor, noise: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """The log-densities at the data v (B, *event) and at y (n B, *event), shapes (B,) and (n B,)."""
+        at_v = self(energy, posterior, v, noise.get("at_data"))
+        return at_v, self(energy, posterior, y, noise.get("at_others"))
+
+
+class ExactLogDensity(LogDensity):
+    """The log-density -F(v) of an energy whose latents can be summed or integrated out.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> ExactLogDensity()(GRBM(v_dim=2, h_dim=3), None, torch.zeros(5, 2), None).shape
+        torch.Size([5])
+    """
+
+    def check(self, energy: Energy) -> None:
+        """Refuse an energy without a free energy."""
+        if not isinstance(energy, MarginalEnergy):
+            raise ConfigError(
+                f"{type(energy).__name__} has no tractable free energy: use method=vnce, vsnl or ed_latent, which "
+                "estimate it by a posterior and a divergence."
+            )
+
+    def __call__(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: None) -> Tensor:
+        """-F(v), shape (B,)."""
+        return -energy.free_energy(v)
+
+
+class LogDensityBound(LogDensity):
+    r"""The importance-weighted bound of the log-density, by latents of a posterior that is fitted.
+
+    .. math:: \log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{q(h_l|v)} \le -F(v) \text{ in the mean},
+        \quad h_l \sim q(h|v)
+
+    The mean of the weights is exp(-F(v)) for every q. The bound is below -F(v) by KL(q(h|v) || p(h|v)) with one
+    particle, and by about :math:`\chi^2(p(h|v) \| q(h|v)) / (2 L)` with many. Where q(h|v) = p(h|v) the weights are
+    constant in h, and the bound is -F(v) for every L. Reference: Burda et al. 2016, Eq. 8.
+
+    Args:
+        posterior: q(h|v; phi).
+        divergence: Divergence of q from p, which the lower level descends.
+        n_lower_steps: K, the steps on phi in each iteration.
+        n_particles: L.
+        n_at_data: The number of particles at the data; one gives the evidence bound there.
+        relaxed: Whether binary h are as q relaxes them, and not bits. Relaxed ones give the weights another mean.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+
+    Example:
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> p, q, v = GRBM(v_dim=2, h_dim=3), BernoulliPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)
+        >>> bound = LogDensityBound(posterior=q, divergence=KL(), n_particles=7)
+        >>> noise = bound.noise(v, torch.zeros(10, 2), torch.Generator())
+        >>> [tuple(x.shape) for x in noise.values()], bound(p, q, v, noise["at_data"]).shape
+        ([(1, 5, 3), (7, 10, 3)], torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        *,
+        posterior: Posterior,
+        divergence: Divergence,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        n_at_data: PositiveInt = 1,
+        relaxed: bool = False,
+        lower_optimizer: Optimizer | None = None,
+    ) -> None:
+        lower = {"n_lower_steps": n_lower_steps, "lower_optimizer": lower_optimizer}
+        self.lower_level = {"posterior": posterior, "divergence": divergence, **lower}
+        self.posterior = posterior
+        self.n_particles = n_particles
+        self.n_at_data = n_at_data
+        self.relaxed = relaxed
+        self.words = f", L = {n_particles}, K = {n_lower_steps}"
+
+    def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """The noise of the latents at v (B, *event) and at y (n B, *event), of which only the rows are counted."""
+        at_data = self.posterior.noise((self.n_at_data,), v, generator)
+        return {"at_data": at_data, "at_others": self.posterior.noise((self.n_particles,), y, generator)}
+
+    def __call__(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
+        """The bound, shape (B,), at v (B, *event), with noise (L, B, H)."""
+        draw = posterior.rsample_and_log_prob if self.relaxed else posterior.sample_and_log_prob
+        return -importance_weighted_bound(energy, v, *draw(v, noise))
+
+
+def bound_or_exact(posterior: Posterior | None, divergence: Divergence | None, **options: Any) -> LogDensity:
+    """The bound by a posterior, with the options of :class:`LogDensityBound`; the exact log-density without one.
+
+    Example:
+        >>> type(bound_or_exact(None, None, n_particles=5)).__name__
+        'ExactLogDensity'
+    """
+    if posterior is None and divergence is None:
+        return ExactLogDensity()
+    return LogDensityBound(posterior=cast(Posterior, posterior), divergence=cast(Divergence, divergence), **options)

@@ -1,0 +1,152 @@
+"""Noise-contrastive estimation, and its variational form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from eblvm_lit.core.functional import bind
+from eblvm_lit.core.ranges import Seed
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.methods.log_density.log_densities import bound_or_exact
+from eblvm_lit.methods.log_density.self_normalised import SelfNormalisedMethod
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.noise_distributions.base import NoiseDistribution
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["NCE", "VNCE"]
+
+
+class NCE(SelfNormalisedMethod):
+    r"""Noise-contrastive estimation: theta and log Z by telling data from noise.
+
+    .. math:: -\log \sigma(\log \tilde p(v) - \log Z - \log\nu - \log p_n(v))
+        - \sum_{i \le \nu} \log \sigma(\log Z + \log\nu + \log p_n(y_i) - \log \tilde p(y_i)), \quad y_i \sim p_n
+
+    With the exact log-density :math:`\log \tilde p = -F` the minimum is where exp(-F(v)) / Z is the data's density.
+    Reference: Gutmann and Hyvarinen 2012, where nu is the ratio of the numbers of noise and of data.
+
+    Args:
+        energy: The model.
+        noise_distribution: p_n.
+        optimizer: Rule of the step on theta and log Z.
+        log_density: The log-density up to log Z; the exact one, -F(v), if not given.
+        nu: The number of samples y for each v.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy that has no such log-density.
+
+    Attributes:
+        model: The energy with log Z.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> nce = NCE(energy=GRBM(v_dim=2, h_dim=3), noise_distribution=StandardNormal(), optimizer=Adam(lr=1e-3))
+        >>> nce.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    @property
+    def title(self) -> str:
+        """With nu, and the numbers of the log-density."""
+        return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
+
+    def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
+        """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""
+        y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
+        at_v, at_y = self.log_densities(state, v, y, noise)
+        offset = bind(self.model, state.theta).log_z + math.log(self.nu)
+        data = logsigmoid(at_v - offset - self.noise_distribution.log_prob(v))
+        other = logsigmoid(offset + self.noise_distribution.log_prob(y) - at_y)
+        return -data, -other.view(self.nu, -1).sum(0)
+
+    def float32_reason(self) -> str | None:
+        """A logit is a difference of log-densities, which are large in many dimensions."""
+        return "as its logits are small differences of log-densities"
+
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,)."""
+        at_data, at_noise = self.terms(state, v, noise)
+        return at_data + at_noise
+
+
+class VNCE(NCE):
+    r"""Variational noise-contrastive estimation: :class:`NCE` with the bound of the log-density by a posterior.
+
+    .. math:: \log \tilde p(v) \to -E(v, h) - \log q(h|v), \quad
+        \log \tilde p(y) \to \log \frac1L \sum_{l=1}^L \exp(-E(y, h_l) - \log q(h_l|y)), \quad h, h_l \sim q
+
+    An iteration is K steps on phi down the divergence of q(h|v) from p(h|v) at the data; then one step on theta and
+    log Z, at that phi. Binary h are as q relaxes them, as in the released code. References: Rhodes and Gutmann 2019;
+    Bao et al. 2021, code.
+
+    Args:
+        energy: The model, E(v, h; theta).
+        noise_distribution: p_n.
+        optimizer: Rule of the upper level, which moves theta and log Z.
+        posterior: q(h|v; phi); null for NCE with the exact log-density.
+        divergence: Of q from p; null where there is no q.
+        n_lower_steps: K.
+        n_particles: L.
+        nu: The number of samples y for each v.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For parts that do not fit together.
+
+    Example:
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.bernoulli import BernoulliPosterior
+        >>> vnce = VNCE(energy=GRBM(v_dim=2, h_dim=3), posterior=BernoulliPosterior(v_dim=2, h_dim=3),
+        ...             divergence=KL(), noise_distribution=StandardNormal(), optimizer=Adam(lr=1e-3))
+        >>> list(vnce.param_groups())
+        ['lower', 'upper']
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        noise_distribution: NoiseDistribution,
+        optimizer: Optimizer,
+        posterior: Posterior | None = None,
+        divergence: Divergence | None = None,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        nu: PositiveInt = 1,
+        lower_optimizer: Optimizer | None = None,
+        seed: Seed = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            energy=energy,
+            noise_distribution=noise_distribution,
+            optimizer=optimizer,
+            log_density=bound_or_exact(
+                posterior,
+                divergence,
+                n_lower_steps=n_lower_steps,
+                n_particles=n_particles,
+                relaxed=True,
+                lower_optimizer=lower_optimizer,
+            ),
+            nu=nu,
+            seed=seed,
+            compile=compile,
+        )

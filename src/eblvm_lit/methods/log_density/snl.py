@@ -1,0 +1,185 @@
+"""Maximum likelihood with a learned normaliser: the self-normalised likelihood, and its variational form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.core.functional import bind
+from eblvm_lit.core.ranges import Seed
+from eblvm_lit.divergences.base import Divergence
+from eblvm_lit.energies.base import Energy
+from eblvm_lit.methods.log_density.log_densities import LogDensity, bound_or_exact
+from eblvm_lit.methods.log_density.self_normalised import SelfNormalisedMethod
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.noise_distributions.base import NoiseDistribution
+from eblvm_lit.optimizers.base import Optimizer
+from eblvm_lit.posteriors.base import Posterior
+
+__all__ = ["SNL", "VSNL"]
+
+HINT = (
+    "the model has left its proposal, where weights exp(-F(y)) / (Z p_n(y)) overflow: raise method.n_proposals, lower "
+    "optimizer.lr, or choose noise_distribution=fitted_normal."
+)
+
+
+class SNL(SelfNormalisedMethod):
+    r"""Self-normalised likelihood: theta and log Z by a lower bound of the log-likelihood, tight at the true log Z.
+
+    .. math:: \log Z \le c + e^{-c} Z - 1, \qquad
+        \mathrm{loss} = -\log \tilde p(v) + c + \frac1\nu \sum_{i \le \nu} \frac{\tilde p(y_i)\, e^{-c}}{p_n(y_i)} - 1,
+        \quad y_i \sim p_n
+
+    c is the learned log Z, and :math:`\log \tilde p = -F` for the exact log-density. The best c for a theta is log Z,
+    and there the gradient in theta is that of the log-likelihood; no Markov chain is needed. The loss stays a bound for
+    every log-density whose weights have the mean of the exact ones. The weights have a finite variance where p_n has
+    wider tails than the model. c starts at the estimate of log Z by samples of p_n. Reference: Senetaire et al. 2025,
+    arXiv 2503.07021, where c is b.
+
+    Args:
+        energy: The model.
+        noise_distribution: p_n, the proposal.
+        optimizer: Rule of the step on theta and c.
+        log_density: The log-density up to log Z; the exact one, -F(v), if not given.
+        n_proposals: nu, the number of samples y for each v.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For an energy that has no such log-density.
+
+    Attributes:
+        model: The energy with log Z.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> snl = SNL(energy=GRBM(v_dim=2, h_dim=3), noise_distribution=StandardNormal(), optimizer=Adam(lr=1e-3))
+        >>> snl.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        noise_distribution: NoiseDistribution,
+        optimizer: Optimizer,
+        log_density: LogDensity | None = None,
+        n_proposals: PositiveInt = 1,
+        seed: Seed = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            energy=energy,
+            noise_distribution=noise_distribution,
+            optimizer=optimizer,
+            log_density=log_density,
+            nu=n_proposals,
+            seed=seed,
+            compile=compile,
+        )
+
+    @property
+    def title(self) -> str:
+        """With nu, and the numbers of the log-density."""
+        samples = f"{self.nu} samples of the proposal for each example"
+        return f"{type(self).__name__}: self-normalised likelihood, {samples}{self.log_density.words}"
+
+    def on_fit_start(self) -> None:
+        """Fit p_n, and start log Z."""
+        super().on_fit_start()
+        self.start_at_log_z()
+
+    def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
+        """The loss per example, shape (B,); its mean bounds the negative log-likelihood from above."""
+        y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
+        at_v, at_y = self.log_densities(state, v, y, noise)
+        c = bind(self.model, state.theta).log_z
+        weights = (at_y - self.noise_distribution.log_prob(y) - c).exp()
+        return c - at_v + weights.view(self.nu, -1).mean(0) - 1
+
+    def failure_hint(self, quantity: str) -> str | None:
+        """What keeps the weights finite."""
+        return HINT if quantity == "loss" else None
+
+    def float32_reason(self) -> str | None:
+        """A weight is the exponential of a difference of log-densities, which are large in many dimensions."""
+        return "as its weights are exponentials of small differences of log-densities"
+
+
+class VSNL(SNL):
+    r"""Variational self-normalised likelihood: :class:`SNL` with the bound of the log-density by a posterior.
+
+    .. math:: \mathrm{loss} = E(v, h) + \log q(h|v) + c + \frac1\nu \sum_{i \le \nu} \frac1L \sum_{l \le L}
+        \frac{\exp(-E(y_i, h_l) - c)}{q(h_l|y_i)\, p_n(y_i)} - 1, \quad h, h_l \sim q, \; y_i \sim p_n
+
+    The weights have the mean exp(-c) Z whatever q is, so the loss is a bound of the negative log-likelihood as SNL's
+    is, and tight where q(h|v) = p(h|v). Binary h are bits here: relaxed ones would give the weights another mean. An
+    iteration is K steps on phi as in VNCE, then one on theta and c. Reference: Senetaire et al. 2025, arXiv
+    2503.07021, for a learned prior; the form for any E(v, h) is ours.
+
+    Args:
+        energy: The model, E(v, h; theta).
+        noise_distribution: p_n, the proposal.
+        optimizer: Rule of the upper level, which moves theta and c.
+        posterior: q(h|v; phi); null for SNL with the exact log-density.
+        divergence: Of q from p; null where there is no q.
+        n_lower_steps: K.
+        n_particles: L.
+        n_proposals: nu, the number of samples y for each v.
+        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        seed: Seed of all noise.
+        compile: Whether the iteration is compiled.
+
+    Raises:
+        ConfigError: For parts that do not fit together.
+
+    Example:
+        >>> import torch
+        >>> from eblvm_lit.divergences.kl import KL
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> from eblvm_lit.noise_distributions.normal import StandardNormal
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> vsnl = VSNL(energy=GaussianLatentModel(v_dim=2, h_dim=3), noise_distribution=StandardNormal(),
+        ...             posterior=LinearGaussianPosterior(v_dim=2, h_dim=3), divergence=KL(), optimizer=Adam(lr=1e-3))
+        >>> vsnl.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: Energy,
+        noise_distribution: NoiseDistribution,
+        optimizer: Optimizer,
+        posterior: Posterior | None = None,
+        divergence: Divergence | None = None,
+        n_lower_steps: NonNegativeInt = 5,
+        n_particles: PositiveInt = 5,
+        n_proposals: PositiveInt = 1,
+        lower_optimizer: Optimizer | None = None,
+        seed: Seed = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(
+            energy=energy,
+            noise_distribution=noise_distribution,
+            optimizer=optimizer,
+            log_density=bound_or_exact(
+                posterior,
+                divergence,
+                n_lower_steps=n_lower_steps,
+                n_particles=n_particles,
+                lower_optimizer=lower_optimizer,
+            ),
+            n_proposals=n_proposals,
+            seed=seed,
+            compile=compile,
+        )
