@@ -125,11 +125,11 @@ class ContrastiveDivergence(Method):
         """Hinton 2002 for chains that start at each minibatch; Tieleman 2008, Algorithm 1, for persistent ones."""
         chains = self.chains_of(state.minibatch, v.device)
         positive, negative = self.phases(bind(self.energy, state.theta), state, v, noise)
+        weight = chains.relative_weight
 
         def loss(theta: Params) -> Tensor:
             energy = bind(self.energy, theta)
-            of_chains = self.energy_of(energy, negative).mean()
-            return self.energy_of(energy, positive).mean() - chains.relative_weight * of_chains
+            return self.energy_of(energy, positive).mean() - weight * self.energy_of(energy, negative).mean()
 
         state = self.descend(state, "model", loss)
         return state._replace(buffers=self.kept(state, chains, positive, negative))

@@ -136,7 +136,7 @@ class FisherCritic(LossMethod):
 
     @property
     def title(self) -> str:
-        """Of a model that does not move."""
+        """The method in words, of a model that does not move."""
         return f"{type(self).__name__}: the Fisher divergence of a fixed model, by a critic"
 
     def networks(self) -> dict[str, nn.Module]:
@@ -150,7 +150,7 @@ class FisherCritic(LossMethod):
         return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """K steps on phi, then one of the critic; the model's score is a constant to it, and is computed once."""
+        """Make K steps on phi, then one of the critic; the model's score is a constant to it, computed once."""
         state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])

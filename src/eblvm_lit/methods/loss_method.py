@@ -49,7 +49,7 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Post
 
 
 class LossMethod(Method):
-    """One step an iteration down one loss of one network. A subclass gives ``noise`` and ``loss``.
+    """A method that makes one step down one loss in each iteration. A subclass gives ``noise`` and ``loss``.
 
     The same loss is descended in training and logged at validations. A loss that needs a posterior q(h|v; phi) calls
     :meth:`fit_posterior` in its constructor: K steps on phi then come before the step down the loss at that phi.
@@ -116,11 +116,11 @@ class LossMethod(Method):
         objective: Objective | None = None,
         lower_noise: LowerNoise = "fresh",
     ) -> None:
-        """Let K steps of each iteration fit q before the step down the loss; none where q and its divergence are None.
+        """Let K steps of each iteration fit q before the step down the loss; none if both parts are None.
 
         Args:
             posterior: q(h|v; phi).
-            divergence: Of q from p.
+            divergence: The divergence of q from p that these steps descend.
             n_lower_steps: K.
             lower_optimizer: Rule of these steps; that of the loss if not given.
             objective: Perturbs the data at which q is fitted, as in
@@ -128,7 +128,7 @@ class LossMethod(Method):
             lower_noise: ``fresh`` or ``shared``, see there.
 
         Raises:
-            ConfigError: For one without the other, or parts that do not fit together.
+            ConfigError: For a posterior without a divergence or the reverse, or parts that do not fit together.
         """
         if posterior is None and divergence is None:
             return
@@ -175,7 +175,7 @@ class LossMethod(Method):
         """The loss per example, shape (B,), of v (B, *event) at the state's parameters."""
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """phi in the lower level, if there is a posterior, then what the loss moves."""
+        """The group of phi, if there is a posterior, then that of the network that the loss moves."""
         lower = {} if self.fit is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
         return {**lower, self.level: ParamGroup(self.trained, self.optimizer)}
 
@@ -193,7 +193,7 @@ class LossMethod(Method):
         return {**lower, self.level: self.noise(v, generator)}
 
     def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """The state after the K steps on phi; as it was where no posterior is fitted."""
+        """Make the K steps on phi; without a posterior the state stays as it is."""
         if self.fit is None:
             return state
         for k in range(self.n_lower_steps):
@@ -203,7 +203,7 @@ class LossMethod(Method):
         return state
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """K steps on phi, then one down the loss at that phi."""
+        """Make K steps on phi, then one step down the loss at that phi."""
         state = self.fitted(state, v, noise)
 
         def loss(params: Params) -> Tensor:

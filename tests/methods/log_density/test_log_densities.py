@@ -16,6 +16,8 @@ from cases import (
     randomise,
 )
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.runs.instantiate import resolve_target
+from eblvm_lit.utils.moved import with_present_names
 from helpers import iterating
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -105,6 +107,15 @@ def test_a_state_dict_that_calls_log_z_c_is_read():
     state = {name.replace("log_z", "c"): value + 1 for name, value in method.state_dict().items()}
     method.load_state_dict(state)
     assert method.parts.log_z.item() == pytest.approx(1.4)
+
+
+FORMER = ("nce.NCE", "vnce.VNCE", "snl.SNL", "vsnl.VSNL", "energy_discrepancy.EnergyDiscrepancy")
+
+
+@pytest.mark.parametrize("former", [*FORMER, "latent_discrepancy.LatentEnergyDiscrepancy"])
+def test_a_former_name_is_read_as_the_present_one(former):
+    found = with_present_names({"_target_": f"eblvm_lit.methods.{former}"})["_target_"]
+    assert resolve_target(found) is getattr(eb, former.partition(".")[2])
 
 
 @pytest.mark.parametrize("given", ["posterior", "divergence"])

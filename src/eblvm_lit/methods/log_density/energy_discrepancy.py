@@ -79,7 +79,7 @@ class EnergyDiscrepancy(LossMethod):
 
     @property
     def title(self) -> str:
-        """With sigma, M and w, and the numbers of the log-density."""
+        """The method in words, with sigma, M, w and the numbers of its log-density."""
         numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
         return f"ED: energy discrepancy, {numbers}"
 

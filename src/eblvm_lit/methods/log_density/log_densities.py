@@ -23,12 +23,12 @@ __all__ = ["ExactLogDensity", "LogDensity", "LogDensityBound", "bound_or_exact"]
 class LogDensity(ABC):
     r"""The function :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)` of an energy, or an estimate of it.
 
-    A loss of the folder asks for it at the data v and at other points y: samples of a noise distribution, or perturbed
-    data. A posterior that the estimate needs is fitted by the method, see
+    The losses of this folder ask for it at the data v and at other points y: samples of a noise distribution, or
+    perturbed data. A posterior that the estimate needs is fitted by the method, see
     :meth:`~eblvm_lit.methods.loss_method.LossMethod.fit_posterior`.
 
     Attributes:
-        lower_level: The arguments of ``fit_posterior``; None of them for a log-density of the energy only.
+        lower_level: The arguments of ``fit_posterior``, by name; no posterior for a log-density of the energy only.
         words: The numbers of the log-density, for the first line of a run.
     """
 

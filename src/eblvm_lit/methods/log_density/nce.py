@@ -59,7 +59,7 @@ class NCE(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """With nu, and the numbers of the log-density."""
+        """The method in words, with nu and the numbers of its log-density."""
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
