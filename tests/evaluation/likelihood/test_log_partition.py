@@ -1,6 +1,7 @@
 """Estimates of log Z by Hamiltonian moves and by quadrature, against enumeration, closed forms and each other."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -323,6 +324,15 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
     found = metric.compute(method_of(model), v, generator(12))
     by_quadrature = -float(marginal.free_energy(v).mean()) - log_z
     assert abs(found["log_likelihood"] - by_quadrature) < 4 * found["log_z_standard_error"] + 0.02
+
+
+def test_validations_do_not_wait_for_hamiltonian_moves():
+    metric = eb.LogLikelihood(hamiltonian_ais=eb.HamiltonianAIS(n_chains=5, n_betas=2))
+    data = SimpleNamespace(splits=SimpleNamespace(val=normal(9, 3), test=normal(9, 3)), as_float=lambda v: v)
+    for energy, found in ((Quartic(), False), (random_grbm(3, 4), True)):
+        method = method_of(energy)
+        assert ("log_likelihood" in metric.evaluate(method, data, "val", generator())) == found
+        assert "log_likelihood" in metric.evaluate(method, data, "test", generator())
 
 
 def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
