@@ -35,7 +35,7 @@ test-mutations: $(TEST) ## make small errors in the mathematics, and see that te
 test-portable: $(TEST) ## run the tests of numbers on other instruction sets, Pythons and versions; ARGS=--help
 	$(BIN)/python tests/portable.py $(ARGS)
 
-schema: $(TRAIN) ## make conf/schema.json, by which editors complete keys
+schema: $(TRAIN) ## make conf/schema.json, by which editors complete and check the keys of experiments
 	$(BIN)/python conf/schema.py > conf/schema.json.new && mv conf/schema.json.new conf/schema.json
 
 docs: $(DOCS) ## build the pages of docs/ as a site in build/site

@@ -18,7 +18,7 @@ import eblvm_lit
 from benchmarks.flow_matching import matching_loss
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import Splits
-from eblvm_lit.evaluation.features.training import centred
+from eblvm_lit.evaluation.features.classifier_training import centred
 
 FIRST = 100
 N_VALIDATIONS = 20

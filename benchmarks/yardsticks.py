@@ -23,11 +23,11 @@ from benchmarks.yardstick_samplers import SAMPLERS, denoised, draw_images, weigh
 from benchmarks.yardstick_training import SEED, for_minutes, train_field, train_run, train_spline
 from eblvm_lit.cli.compose import composed
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.draws.cache import SampleCache
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.errors import EblvmError
-from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import save
 from eblvm_lit.runs.instantiate import instantiate

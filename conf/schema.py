@@ -51,22 +51,29 @@ def of_class(target: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def grow(node: dict[str, Any], value: Any) -> None:
-    """Add the keys of one file's part to what is known of its place; parts of two classes have the keys of both."""
-    if not isinstance(value, dict):
-        return
+def grow(node: dict[str, Any], value: Any, *, of_classes: bool) -> None:
+    """Add the keys of one file's part to what is known of its place; parts of two classes have the keys of both.
+
+    Args:
+        node: What is known of the place.
+        value: The part.
+        of_classes: Whether the arguments of classes are added, which have types, or the keys of files, which have none.
+    """
     known = node.setdefault("properties", {})
-    for key, schema in of_class(value["_target_"]).items() if "_target_" in value else ():
+    for key, schema in of_class(value["_target_"]).items() if of_classes and "_target_" in value else ():
         before = known.setdefault(key, deepcopy(schema))
         if "anyOf" in before and "anyOf" in schema:  # what either takes
             before["anyOf"] += [other for other in schema["anyOf"] if other not in before["anyOf"]]
         else:
             before.pop("anyOf", None)
+        before |= {"description": schema["description"]} if {"description"} & schema.keys() - before.keys() else {}
     for key, part in value.items():
-        child = known.setdefault(str(key), {})
         if isinstance(part, dict):
+            child = known.setdefault(str(key), {})
             child.pop("anyOf", None)
-            grow(child, part)
+            grow(child, part, of_classes=of_classes)
+        elif not of_classes:
+            known.setdefault(str(key), {})
 
 
 @functools.cache
@@ -94,25 +101,27 @@ def choices(places: dict[str, set[str]]) -> dict[str, Any]:
     return {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties": entries}]}}
 
 
+def places_of(path: Path, places: dict[str, set[str]]) -> list[str]:
+    """Where the keys of a file stand: where a defaults list puts the file or its group, or under the group's name."""
+    package = "" if path.parent == CONF or "@package _global_" in read(path)[0] else path.parent.name
+    return sorted(places[f"{path.parent.name}/{path.stem}"] or places[package] or {package})
+
+
 def schema() -> dict[str, Any]:
     """The schema of an experiment file: all keys that some choice of options has."""
     root: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
     places: dict[str, set[str]] = defaultdict(set)
-
-    def include(path: Path, place: str) -> None:
-        content = dict(read(path)[1])
-        for entry in content.pop("defaults", ()):
-            for name in entry if isinstance(entry, dict) else ():
-                if found := re.fullmatch(r"(?:override )?/?(\w+)@([\w.]+)", name):
-                    places[found[1]].add(f"{place}.{found[2]}".lstrip("."))
-        grow(at(root, place), content)
-
-    for _ in range(3):  # a file may place a group in the place of its own
-        include(CONF / "config.yaml", "")
-        for path in (path for group in (*GROUPS, "experiment") for path in sorted((CONF / group).glob("*.yaml"))):
-            package = "" if "@package _global_" in read(path)[0] else path.parent.name
-            for place in sorted(places[package] or {package}):
-                include(path, place)
+    files = [path for group in (*GROUPS, "experiment") for path in sorted((CONF / group).glob("*.yaml"))]
+    files.insert(0, CONF / "config.yaml")
+    for path in files * 3:  # a file may place a group in the place of its own
+        for entry in read(path)[1].get("defaults", ()):
+            for name in entry if isinstance(entry, dict) else [f"{path.parent.name}/{entry}"]:  # a file beside this one
+                if found := re.fullmatch(r"(?:override )?/?([\w/]+)@([\w.]+)", name):
+                    places[found[1]] |= {f"{place}.{found[2]}".lstrip(".") for place in places_of(path, places)}
+    for path, of_classes in ((path, of_classes) for of_classes in (True, False) for path in files):
+        for place in places_of(path, places):
+            content = {key: value for key, value in read(path)[1].items() if key != "defaults"}
+            grow(at(root, place), content, of_classes=of_classes)
     trainer = {**TRAINER, "devices": int | str | list[int]}  # of each machine; how many this one can have is no matter
     for node, settings in ((root, RUN), (at(root, "trainer"), trainer)):
         for key, annotation in settings.items():

@@ -20,8 +20,12 @@ EXTRAS = ("test", "dashboards", "joblib", "optuna", "tensorboard", "yardsticks")
 # The tests of numbers: what compares numbers that depend on the processor.
 NUMBERS = [
     *("core", "divergences", "energies", "hypergradients", "methods", "networks", "objectives", "optimizers"),
-    *("posteriors", "samplers", "scores", "evaluation/test_hypergradient_bias.py"),
-    *("evaluation/test_out_of_distribution.py", "training/test_compiling.py", "training/callbacks/test_ema.py"),
+    *("posteriors", "samplers", "scores", "evaluation/studies"),
+    *(
+        "evaluation/test_out_of_distribution.py",
+        "training/callbacks/test_compiling.py",
+        "training/callbacks/test_ema.py",
+    ),
     *("training/test_equal_numbers.py", "test_tolerances.py"),
 ]
 

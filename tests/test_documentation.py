@@ -400,7 +400,7 @@ def shortened(overrides):
     short += ["logger.wandb.offline=true"] if "wandb" in (cfg.get("logger") or {}) else []
     if cfg.callbacks.evaluation.metrics.get("log_likelihood"):
         short += [f"{AIS}.n_chains=20", f"{AIS}.n_betas=20"]
-    parts = ("estimated_likelihood.hamiltonian_ais", "sandwich.ais")
+    parts = ("log_likelihood.hamiltonian_ais", "sandwich.ais")
     few = {f"{part}.{key}": 20 for part in parts for key in ("n_chains", "n_betas", "n_adapting")}
     few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20, "points.images.n_steps": 5}
     if "+criteria@" in "".join(first):

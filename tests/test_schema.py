@@ -1,4 +1,4 @@
-"""conf/schema.json, by which editors complete the keys of experiments."""
+"""The schema that `make schema` writes, by which editors complete the keys of experiments."""
 
 import json
 import runpy
@@ -10,11 +10,7 @@ from helpers.shell import CONF
 
 @pytest.fixture(scope="module")
 def known():
-    return json.loads((CONF / "schema.json").read_text())
-
-
-def test_the_schema_is_that_of_the_options_and_constructors(known):
-    assert runpy.run_path(str(CONF / "schema.py"))["schema"]() == known, "make schema"
+    return runpy.run_path(str(CONF / "schema.py"))["schema"]()
 
 
 def test_it_knows_keys_types_and_options(known):
@@ -29,7 +25,7 @@ def test_it_knows_keys_types_and_options(known):
     assert "bidsm" in choices["override /method"]["anyOf"][0]["enum"]
     assert "fid" in choices["override /evaluation@callbacks.evaluation.metrics"]["anyOf"][0]["enum"]
     metrics = known["properties"]["callbacks"]["properties"]["evaluation"]["properties"]["metrics"]["properties"]
-    assert "n_betas" in json.dumps(metrics["estimated_likelihood"])
+    assert "n_betas" in json.dumps(metrics["log_likelihood"]["properties"]["hamiltonian_ais"])
 
 
 def test_each_experiment_names_it():

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "eblvm_lit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 # Each room, and those that it stands on; none imports what comes before it.
 ROOMS = [
-    *("cli", "runs", "reports", "training", "figures", "evaluation", "draws", "pretrained", "data", "methods"),
+    *("cli", "runs", "reports", "training", "evaluation", "figures", "draws", "pretrained", "data", "methods"),
     *(
         "hypergradients",
         "scores",

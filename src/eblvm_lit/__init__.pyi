@@ -19,6 +19,7 @@ from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
 from .energies.latent_prior import LatentPriorEnergy
+from .energies.log_partition import exact_log_partition
 from .energies.mlp_energy import MLPEnergy
 from .energies.perturbed import PerturbedGRBM
 from .energies.quadrature import QuadratureMarginal
@@ -27,7 +28,7 @@ from .errors import ConfigError, DataError, EblvmError
 from .evaluation.base import ExampleMetric, Metric
 from .evaluation.likelihood.ais import AIS
 from .evaluation.likelihood.hamiltonian_ais import HamiltonianAIS
-from .evaluation.likelihood.log_likelihood import LogLikelihood, exact_log_partition
+from .evaluation.likelihood.log_likelihood import LogLikelihood
 from .evaluation.likelihood.plane_quadrature import PlaneQuadrature
 from .evaluation.likelihood.visible_quadrature import VisibleQuadrature
 from .evaluation.modes import Modes

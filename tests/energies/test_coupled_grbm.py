@@ -8,7 +8,7 @@ from cases import H_DIM, V_DIM, binary, randomise
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies import coupled_grbm
 from eblvm_lit.evaluation.latent_distributions import closed_divergences, latent_distribution
-from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.evaluation.posterior_divergence import PosteriorDivergence
 from eblvm_lit.evaluation.studies.score_bias import ScoreBias
 from eblvm_lit.runs.instantiate import instantiate
 from helpers.stand_in import StandIn

@@ -8,11 +8,12 @@ from torch import nn
 
 import eblvm_lit as eb
 from cases import binary
-from eblvm_lit.evaluation.base import in_float64, mean_over_rows
+from eblvm_lit.core.tensors import in_float64
+from eblvm_lit.evaluation.base import mean_over_rows
 from eblvm_lit.evaluation.fisher_score import FisherScore
 from eblvm_lit.evaluation.latent_distributions import BernoulliLatents, GaussianLatents
 from eblvm_lit.evaluation.likelihood.ais import AIS, estimate_from_log_weights
-from eblvm_lit.evaluation.posterior import PosteriorDivergence
+from eblvm_lit.evaluation.posterior_divergence import PosteriorDivergence
 from helpers.models import F64, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 
 

@@ -5,7 +5,6 @@ import torch
 
 import eblvm_lit as eb
 from eblvm_lit.data.base import Splits
-from eblvm_lit.evaluation.likelihood.free_energy_bound import free_energy_bound
 from eblvm_lit.evaluation.out_of_distribution import (
     Constant,
     DataSet,
@@ -14,6 +13,7 @@ from eblvm_lit.evaluation.out_of_distribution import (
     UniformNoise,
     detection,
 )
+from eblvm_lit.posteriors.free_energy_bound import free_energy_bound
 from eblvm_lit.runs import run
 from helpers.image_files import write_images, write_svhn
 from helpers.models import method_of

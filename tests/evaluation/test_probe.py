@@ -9,7 +9,7 @@ from sklearn.svm import LinearSVC
 import eblvm_lit as eb
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.images import ImageDataModule, Images
-from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
+from eblvm_lit.draws.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.evaluation.probe import LinearProbe
 from helpers.stand_in import StandIn, loaded
 

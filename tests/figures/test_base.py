@@ -19,7 +19,7 @@ from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
 from eblvm_lit.figures.image_grid import tile
-from eblvm_lit.figures.learning_curves import LearningCurves, draw_curves, read_curves
+from eblvm_lit.figures.learning_curves import LearningCurves, curves_of, draw_curves
 from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -181,7 +181,7 @@ def test_curves_are_read_column_by_column(tmp_path):
         "val/loss,iteration,train/upper_loss,test/fisher,val/empty,train/rate\n"
         ",10,3.0,,,nan\n,30,1.0,,,1\n5,20,2.0,,,inf\n4,30,,-7,,\n99,,,,,\n"
     )
-    curves = {name: [part.tolist() for part in curve] for name, curve in read_curves(path).items()}
+    curves = {name: [part.tolist() for part in curve] for name, curve in curves_of(path).items()}
     assert curves == {"train/upper_loss": [[10, 20, 30], [3, 2, 1]], "val/loss": [[20, 30], [5, 4]]}
     figure = LearningCurves(csv_path=path).draw(None, None, generator())
     assert [panel.get_title() for panel in figure.axes] == ["train/upper_loss", "val/loss"]  # training first

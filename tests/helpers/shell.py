@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.cli.hints import refuse_unread
 from eblvm_lit.runs import run
-from eblvm_lit.training.loggers.csv import read_curves
+from eblvm_lit.training.loggers.csv import read_rows
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -97,7 +97,7 @@ def curves(folder):
     header = path.read_text().splitlines()[0].split(",")
     assert header[0] == "iteration"
     assert len(header) == len(set(header))
-    rows = read_curves(path)
+    rows = read_rows(path)
     return [{k: v for k, v in row.items() if k != "train/iterations_per_second"} for row in rows]
 
 

@@ -9,7 +9,7 @@ import torch
 import eblvm_lit
 from eblvm_lit.runs.load import PRETRAINED
 from eblvm_lit.training.checkpoint_io import load_checkpoint
-from eblvm_lit.utils.moved import MOVED, with_present_names
+from eblvm_lit.utils.moved import DROPPED, MOVED, with_present_names
 
 
 def exists(name):
@@ -50,3 +50,8 @@ def test_a_checkpoint_is_read_by_former_names(tmp_path):
 def test_names_that_have_not_moved_stay():
     node = {"_target_": "eblvm_lit.objectives.dsm.DSM", "path": "evaluation.ais", "n": [1, {"_target_": None}]}
     assert with_present_names(node) == node
+
+
+def test_parts_that_are_gone_are_left_out():
+    figures = {"score_bias": {"_target_": DROPPED[0]}, "curves": {"csv_path": "metrics.csv"}}
+    assert with_present_names(figures) == {"score_bias": None, "curves": {"csv_path": "metrics.csv"}}

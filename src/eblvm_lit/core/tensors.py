@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = [
     "Params",
@@ -16,6 +17,7 @@ __all__ = [
     "clip",
     "copy_tree",
     "flatten",
+    "in_float64",
     "norm",
     "part",
     "prefixed",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 Params = dict[str, Tensor]
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
@@ -53,6 +56,16 @@ def at_least_float32(x: Tensor) -> Tensor:
         [torch.float32, torch.float64]
     """
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def in_float64(module: Module) -> Module:
+    """Copy a module in double precision and without gradients, for exact values.
+
+    Example:
+        >>> in_float64(nn.Linear(1, 1)).weight.dtype
+        torch.float64
+    """
+    return copy.deepcopy(module).double().requires_grad_(False)
 
 
 def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from eblvm_lit.data.applicable import MayNotApply
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.applicable import MayNotApply
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Declares
 
-__all__ = ["ExampleMetric", "Metric", "in_float64", "mean_over_rows"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-Module = TypeVar("Module", bound=nn.Module)
+__all__ = ["ExampleMetric", "Metric", "mean_over_rows"]
 
 
 class Metric(Declares, MayNotApply):
@@ -47,6 +47,16 @@ class Metric(Declares, MayNotApply):
             A few words by the number's name, without the split's prefix; nothing by default.
         """
         return {}
+
+    def figure(self) -> Figure | None:
+        """Draw what the last evaluation found, into a file of the metric's name among the figures of the run.
+
+        A metric with a figure is ``collective``, because one process draws all figures.
+
+        Returns:
+            None before an evaluation, and for metrics without a figure, which is the default.
+        """
+        return None
 
     @abstractmethod
     def evaluate(
@@ -89,11 +99,6 @@ class ExampleMetric(Metric):
         Returns:
             Numbers by name, without the split's prefix; empty where the metric does not apply.
         """
-
-
-def in_float64(module: Module) -> Module:
-    """A copy in double precision, without gradients, for exact values."""
-    return copy.deepcopy(module).double().requires_grad_(False)
 
 
 def mean_over_rows(fn: Callable[[Tensor], dict[str, Tensor]], v: Tensor, rows: int) -> dict[str, float]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.tensors import sum_event
+from eblvm_lit.core.tensors import in_float64, sum_event
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.critics import FisherCritic
 from eblvm_lit.utils.quantities import Quantity

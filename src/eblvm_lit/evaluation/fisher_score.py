@@ -6,8 +6,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.objectives.sm import SM
 from eblvm_lit.scores.exact import ExactScore

@@ -16,7 +16,7 @@ from eblvm_lit.data.images import ValueRange, resample
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
-from eblvm_lit.evaluation.likelihood.free_energy_bound import has_outlier_score, outlier_score
+from eblvm_lit.evaluation.outlier_score import has_outlier_score, outlier_score
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 

@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.draws.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.evaluation.base import Metric
-from eblvm_lit.evaluation.posterior_means import flat_pixels, posterior_means
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 

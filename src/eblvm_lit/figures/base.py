@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from eblvm_lit.data.applicable import MayNotApply
 from eblvm_lit.data.base import ArrayDataModule, Window
-from eblvm_lit.evaluation.applicable import MayNotApply
-from eblvm_lit.figures.style import INK, TICK_STEPS, frame, new_figure, styled
+from eblvm_lit.figures.style import INK, TICK_STEPS, new_figure, styled
 from eblvm_lit.methods.base import Method
 
-__all__ = ["INK", "TICK_STEPS", "Picture", "frame", "new_figure", "plane"]
+__all__ = ["INK", "TICK_STEPS", "Picture", "new_figure", "plane"]
 
 
 class Picture(MayNotApply):

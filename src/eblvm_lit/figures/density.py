@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from pydantic import PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.base import in_float64
-from eblvm_lit.evaluation.likelihood.log_likelihood import exact_log_partition
+from eblvm_lit.energies.log_partition import exact_log_partition
 from eblvm_lit.figures.base import Picture, new_figure, plane
 from eblvm_lit.methods.base import Method
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.evaluation.likelihood.free_energy_bound import free_energy_bound, has_free_energy_bound
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DASHES, new_figure
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
+from eblvm_lit.posteriors.free_energy_bound import free_energy_bound, has_free_energy_bound
 
 __all__ = ["Energies"]
 
@@ -31,7 +31,7 @@ class Energies(Picture):
     The left panel shows the data alone: the model overfits where training examples have lower energies than test
     examples. The right panel adds noise, uniform between the least and the largest value of the data: a good model
     gives it higher energies. The bound is that of
-    :func:`~eblvm_lit.evaluation.likelihood.free_energy_bound.free_energy_bound`.
+    :func:`~eblvm_lit.posteriors.free_energy_bound.free_energy_bound`.
 
     Args:
         n: Number of noise examples, and the largest number of random examples of each split.

@@ -17,9 +17,9 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DECADES, INK, TICK_STEPS, fit_axis, new_figure, open_frame, styled_text
 from eblvm_lit.methods.base import Method
-from eblvm_lit.utils import run_files
+from eblvm_lit.utils.run_files import read_curves
 
-__all__ = ["LearningCurves", "draw_curves", "read_curves"]
+__all__ = ["LearningCurves", "draw_curves"]
 
 NOT_CURVES = ("step", "epoch", "train/iterations_per_second")
 COLOUR_OF_SPLIT = {"train": COLOURS[0], "val": COLOURS[1]}
@@ -29,8 +29,8 @@ WINDOW = 30  # a running mean covers this part of the curve
 Curve = tuple[np.ndarray, np.ndarray]
 
 
-def read_curves(csv_path: str | Path) -> dict[str, Curve]:
-    """Read the columns of a metrics file that hold at least two numbers.
+def curves_of(csv_path: str | Path) -> dict[str, Curve]:
+    """Select the columns of a metrics file that hold at least two numbers.
 
     Args:
         csv_path: A file with a column ``iteration``; cells may be empty.
@@ -38,7 +38,7 @@ def read_curves(csv_path: str | Path) -> dict[str, Curve]:
     Returns:
         Iterations and values by column name, training first, then by name; non-finite values are left out.
     """
-    table = run_files.read_curves(Path(csv_path)).apply(pd.to_numeric, errors="coerce")
+    table = read_curves(Path(csv_path)).apply(pd.to_numeric, errors="coerce")
     names = sorted({*table} - {*NOT_CURVES}, key=lambda name: (not name.startswith("train/"), name))
     curves = {name: table[name].dropna() for name in names}
     return {name: (y.index.to_numpy(float), y.to_numpy(float)) for name, y in curves.items() if len(y) > 1}
@@ -61,7 +61,7 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
         >>> draw_curves("nowhere/metrics.csv") is None
         True
     """
-    curves = _merge_equal(read_curves(csv_path)) if Path(csv_path).is_file() else {}
+    curves = _merge_equal(curves_of(csv_path)) if Path(csv_path).is_file() else {}
     if not curves:
         return None
     columns = min(3, len(curves))

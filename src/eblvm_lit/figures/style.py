@@ -27,7 +27,6 @@ __all__ = [
     "STYLE",
     "TICK_STEPS",
     "fit_axis",
-    "frame",
     "new_figure",
     "open_frame",
     "save",
@@ -77,12 +76,6 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout="constrained")
 
 
-def frame(axes: Axes, title: str | None = None) -> None:
-    """Give axes a title in the common look, which is that of ``STYLE``."""
-    if title is not None:
-        axes.set_title(title)
-
-
 def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
     """Give axes of curves and points their look: no frame at the top and on the right, and a light grid.
 
@@ -91,7 +84,8 @@ def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
         title: Of the panel.
         grid: The axis whose ticks have grid lines: ``x``, ``y`` or ``both``.
     """
-    frame(axes, title)
+    if title is not None:
+        axes.set_title(title)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid)
 

@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 from sklearn.manifold import TSNE
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.evaluation.posterior_means import posterior_means
+from eblvm_lit.draws.posterior_means import posterior_means
 from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.figures.style import MARKERS
 from eblvm_lit.methods.base import Method

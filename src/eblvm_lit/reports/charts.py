@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from eblvm_lit.figures.style import COLOURS, DASHES, MARKERS, fit_axis, frame, new_figure, open_frame, save, styled_text
+from eblvm_lit.figures.style import COLOURS, DASHES, MARKERS, fit_axis, new_figure, open_frame, save, styled_text
 from eblvm_lit.reports.comparison import interval
 from eblvm_lit.reports.runs import SECONDS, Group, setting_name
 from eblvm_lit.reports.table import ARROWS, summarise
@@ -219,7 +219,7 @@ def draw_grid(grid: Grid, metric: str) -> Figure:
         text = texts.iloc[y, x].replace(" (", "\n(")
         colour = "black" if luminance > 0.45 else "white"
         axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, color=colour)
-    frame(axes, f"{metric}{ARROWS[direction(metric)]}\n{grid.title}")
+    axes.set_title(f"{metric}{ARROWS[direction(metric)]}\n{grid.title}")
     axes.set_xticks(range(means.shape[1]), [f"{value:g}" for value in means.columns])
     axes.set_yticks(range(means.shape[0]), [f"{value:g}" for value in means.index])
     axes.set(xlabel=setting_name(grid.columns), ylabel=setting_name(grid.rows))

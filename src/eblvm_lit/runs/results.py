@@ -14,7 +14,6 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import NonFiniteError
-from eblvm_lit.figures.final_metrics import ResultPicture
 from eblvm_lit.runs.build import Parts
 from eblvm_lit.training.callbacks.ema import ExponentialAverage
 from eblvm_lit.training.callbacks.evaluation import Evaluation
@@ -131,13 +130,15 @@ def estimators(parts: Parts) -> dict[str, str]:
 
 @rank_zero_only
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Log the final metrics, draw the figures, some of which show them, and write the metrics at the end."""
+    """Log the final metrics, draw the figures, and write the metrics at the end."""
     log_results(loggers, metrics, parts.method.description)
+    of_metrics = {}
+    for callback in parts.callbacks.values():
+        if isinstance(callback, Evaluation):
+            of_metrics |= callback.figures()
     for callback in parts.callbacks.values():
         if isinstance(callback, Figures):
-            for figure in callback.figures.values():
-                if isinstance(figure, ResultPicture):
-                    figure.metrics = metrics
-            log_figures(loggers, callback.draw(parts.method, parts.data), int(metrics["iteration"]))
+            paths = callback.draw(parts.method, parts.data, of_metrics=of_metrics)
+            log_figures(loggers, paths, int(metrics["iteration"]))
     write_json(path.with_name(FILE), {name: quantity(name) for name in metrics})
     write_json(path, metrics)

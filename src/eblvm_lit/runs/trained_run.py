@@ -14,12 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.draws.points import PointSamples
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import in_float64
 from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, LogLikelihood
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior

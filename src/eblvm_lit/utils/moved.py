@@ -7,34 +7,43 @@ from typing import Any
 __all__ = ["with_present_names"]
 
 LIKELIHOOD = (
-    *("ais", "annealing", "estimated_likelihood", "free_energy_bound", "hamiltonian_ais", "log_partition_sandwich"),
-    *("plane_quadrature", "visible_quadrature"),
+    *("ais", "annealing", "hamiltonian_ais", "log_partition_sandwich", "plane_quadrature", "visible_quadrature"),
 )
 STUDIES = ("hypergradient_bias", "hypergradient_error", "score_bias", "whitened_descent")
 # Modules, or classes with their modules, below the package: the old name and the present one.
 MOVED = {
     **{f"evaluation.{name}": f"evaluation.likelihood.{name}" for name in LIKELIHOOD},
+    "evaluation.estimated_likelihood.EstimatedLogLikelihood": "evaluation.likelihood.log_likelihood.LogLikelihood",
     "evaluation.likelihood.LogLikelihood": "evaluation.likelihood.log_likelihood.LogLikelihood",
     **{f"evaluation.{name}": f"evaluation.studies.{name}" for name in STUDIES},
     "methods.energy_discrepancy": "methods.log_density.energy_discrepancy",
     "methods.latent_discrepancy": "methods.log_density.energy_discrepancy",
     **{f"methods.{name}": "methods.log_density.nce" for name in ("nce", "vnce")},
     **{f"methods.{name}": "methods.log_density.snl" for name in ("snl", "vsnl")},
+    "evaluation.posterior": "evaluation.posterior_divergence",
+    "evaluation.reconstruction": "evaluation.reconstruction_error",
     "evaluation.samples.generator_images": "draws.generator",
     "evaluation.samples.masks": "draws.masks",
     "evaluation.samples.point_samples": "draws.points",
     "evaluation.samples.sample_cache": "draws.cache",
 }
+# Figures that are no parts any more: studies among the metrics draw what they find.
+DROPPED = (
+    "eblvm_lit.figures.hypergradient_bias_curves.BiasCurves",
+    "eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves",
+)
 
 
 def with_present_names(node: Any) -> Any:
-    """Replace the old names of classes in plain containers of a configuration.
+    """Replace the old names of classes in plain containers of a configuration; parts that are dropped become None.
 
     Example:
         >>> with_present_names({"ais": {"_target_": "eblvm_lit.evaluation.ais.AIS", "n_chains": 5}})
         {'ais': {'_target_': 'eblvm_lit.evaluation.likelihood.ais.AIS', 'n_chains': 5}}
     """
     if isinstance(node, dict):
+        if node.get("_target_") in DROPPED:
+            return None
         return {key: _present(value) if key == "_target_" else with_present_names(value) for key, value in node.items()}
     return [with_present_names(value) for value in node] if isinstance(node, list) else node
 

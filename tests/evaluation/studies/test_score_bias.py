@@ -6,7 +6,6 @@ import torch
 from cases import ENERGIES, V_DIM
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.evaluation.studies.score_bias import ScoreBias
-from eblvm_lit.figures.score_bias_scatter import draw_score_bias
 from helpers.stand_in import StandIn
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -26,7 +25,7 @@ def test_the_study_finds_slopes_of_a_half_and_no_bound_broken(case, q):
     small = ScoreBias(levels=[1e-4, 1e-3, 1e-2]).compute(method, v, keyed_generator(0))
     for name in ("vaes", "vages"):
         assert small[f"score_bias_slope_{name}_{q}"] == pytest.approx(0.5, abs=0.01)
-    figure = draw_score_bias({f"test/{name}": value for name, value in found.items()})
+    figure = study.figure()
     assert len(figure.axes) == (2 if q == "fisher" else 1)
     lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
     assert lines["VaES"].tolist() == [found[f"score_bias_vaes_t{i}"] for i in range(4)]
@@ -35,4 +34,4 @@ def test_the_study_finds_slopes_of_a_half_and_no_bound_broken(case, q):
 
 def test_the_study_passes_over_what_it_has_no_closed_form_for():
     assert not ScoreBias().applies(StandIn(), None)
-    assert draw_score_bias({"test/fisher": 1.0}) is None
+    assert ScoreBias().figure() is None

@@ -8,7 +8,7 @@ import pytest
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
-from eblvm_lit.training.loggers.csv import read_curves
+from eblvm_lit.training.loggers.csv import read_rows
 from helpers.shell import checkpoint, curves, train
 
 
@@ -41,7 +41,7 @@ def test_the_rate_counts_neither_the_first_iteration_nor_validations(tmp_path, m
     monkeypatch.setattr(Method, "validation_step", slow(Method.validation_step, lambda method: 1000))
     monkeypatch.setattr("eblvm_lit.training.callbacks.log_curves.time.perf_counter", lambda: clock.now)
     metrics = train(tmp_path, "method=dsm", "trainer.max_steps=12", "n_validations=2", "trainer.log_every_n_steps=3")
-    rows = {row["iteration"]: row for row in read_curves(tmp_path / "metrics.csv")}
+    rows = {row["iteration"]: row for row in read_rows(tmp_path / "metrics.csv")}
     assert {i: row.get("train/iterations_per_second") for i, row in rows.items()} == {3: 2, 6: 2, 9: 2, 12: 2}
     assert metrics["train/iterations_per_second"] == 2
 

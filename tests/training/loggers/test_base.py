@@ -5,7 +5,7 @@ import yaml
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs.instantiate import LIBRARIES, resolve_target
-from eblvm_lit.training.loggers.csv import read_curves
+from eblvm_lit.training.loggers.csv import read_rows
 from helpers.shell import curves, evaluate, of_checkpoint, train
 
 FILTERS = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
@@ -32,7 +32,7 @@ def test_tensorboard_gets_the_same_curves_as_the_csv_file_and_the_figures(tmp_pa
 def test_a_logger_of_lightning_gets_the_curves_the_results_and_the_configuration(tmp_path):
     own = lightning("logger", "CSVLogger", save_dir=tmp_path, name="own", version="one", flush_logs_every_n_steps=1)
     train(tmp_path, "method=dsm", own)
-    rows = list(read_curves(tmp_path / "own" / "one" / "metrics.csv"))
+    rows = list(read_rows(tmp_path / "own" / "one" / "metrics.csv"))
     losses = [(row["step"], row["val/loss"]) for row in rows if "val/loss" in row]
     assert losses == [(row["iteration"], row["val/loss"]) for row in curves(tmp_path) if "val/loss" in row]
     assert any("test/fisher" in row for row in rows)

@@ -16,8 +16,8 @@ from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule, Splits, image_shape_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Titles
+from eblvm_lit.evaluation.features.classifier_training import accuracy, centred, fit
 from eblvm_lit.evaluation.features.image_bytes import content_fingerprint
-from eblvm_lit.evaluation.features.training import accuracy, centred, fit
 from eblvm_lit.networks.image_classifier import ImageClassifier
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.io import read_cached, write_whole

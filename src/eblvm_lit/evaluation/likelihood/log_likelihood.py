@@ -3,55 +3,39 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM, GaussianBernoulliEnergy
-from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.energies.log_partition import exact_log_partition, has_exact_log_partition
+from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.evaluation.likelihood.ais import AIS, AISEstimate
+from eblvm_lit.evaluation.likelihood.hamiltonian_ais import HamiltonianAIS
+from eblvm_lit.evaluation.likelihood.jackknife import jackknife
+from eblvm_lit.evaluation.likelihood.visible_quadrature import VisibleQuadrature
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 
-__all__ = ["ESTIMATED", "LogLikelihood", "exact_log_partition"]
+__all__ = ["ESTIMATED", "LogLikelihood"]
 
 LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # of methods that learn log Z
 ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
-
-
-def _has_exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> bool:
-    too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
-    return not too_many and hasattr(energy, "log_partition")
-
-
-def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | None:
-    """Log Z in float64, by enumeration of at most ``max_enumerated`` binary latents or in closed form.
-
-    Returns:
-        None where neither is possible; infinity where the joint cannot be normalised.
-
-    Example:
-        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
-        >>> broad = GaussianLatentModel(v_dim=1, h_dim=1)
-        >>> _ = torch.nn.init.constant_(broad.W, 2.0)
-        >>> exact_log_partition(broad, 20), exact_log_partition(GRBM(v_dim=2, h_dim=21), 20)
-        (inf, None)
-    """
-    if not _has_exact_log_partition(energy, max_enumerated):
-        return None
-    try:
-        return float(in_float64(energy).log_partition())  # pyright: ignore[reportCallIssue]
-    except (ValueError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
-        return math.inf  # the precision is not positive definite
+SWEEPS = "AIS with Gibbs sweeps"
+QUADRATURE = "quadrature"
+MOVES = "AIS with Hamiltonian moves"
 
 
 class LogLikelihood(
     ExampleMetric,
     emits={
         "log_likelihood": Quantity(1, "nats"),
+        "log_likelihood_standard_error": Quantity(0, "nats"),
         "log_z": Quantity(0, "nats"),
         "log_z_standard_error": Quantity(0, "nats"),
         "ais_effective_sample_size": Quantity(),
@@ -62,77 +46,137 @@ class LogLikelihood(
 ):
     r"""Mean log-likelihood in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
-    log Z is exact where the latents can be enumerated or a closed form exists; else a GRBM's is estimated by annealed
-    importance sampling with Gibbs sweeps; :meth:`describe` says which. Other energies are those of
-    :class:`~eblvm_lit.evaluation.likelihood.estimated_likelihood.EstimatedLogLikelihood`.
-    Reference: Bao et al. 2020, section 5.1 (2000 chains, 2000 temperatures).
+    log Z is found by the first of these that the energy allows; :meth:`describe` says which:
+
+    1. exactly, where the latents can be enumerated or a closed form exists;
+    2. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
+       2000 temperatures);
+    3. by ``quadrature``, where v is of one or two dimensions and F is tractable;
+    4. by ``hamiltonian_ais``, annealed importance sampling with Hamiltonian moves, where all variables are real.
+
+    The last one also estimates F(v_i) where it is not tractable, of as many examples as it has chains, each by two:
+    :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. A log of a mean weight is biased down, so that few
+    temperatures give too large a log-likelihood by log Z, and too small a one by -F. Reference: Neal 2001,
+    arXiv physics/9803008.
 
     Gives ``log_likelihood``; where log Z is estimated by importance sampling also ``log_z``, ``log_z_standard_error``
-    and ``ais_effective_sample_size``. For a method that learns log Z as a number c (NCE, SNL) also ``learned_log_z``,
-    which is c; ``learned_log_z_error``, c less the log Z above; and ``learned_log_likelihood``, with c in its place.
+    and ``ais_effective_sample_size``; with Hamiltonian moves also ``log_likelihood_standard_error``, of the chains of
+    both parts at the given examples. For a method that learns log Z as a number c (NCE, SNL) also ``learned_log_z``,
+    which is c; ``learned_log_z_error``, c minus the log Z above; and ``learned_log_likelihood``, with c in its place.
 
     Args:
         max_enumerated: Largest number of a GRBM's latents that are enumerated.
         n_chains: Chains of annealed importance sampling with Gibbs sweeps.
         n_betas: Its inverse temperatures.
+        quadrature: For energies of one or two visible variables; None: none.
+        hamiltonian_ais: For other energies of real variables; None: none.
 
     Example:
         >>> from types import SimpleNamespace
+        >>> from eblvm_lit.energies.deep import DeepVectorEnergy
         >>> from eblvm_lit.methods.parts import MethodParts
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> list(LogLikelihood().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['log_likelihood']
         >>> LogLikelihood().describe(method, None)
         {'log_likelihood': 'log Z by enumeration'}
+        >>> deep = SimpleNamespace(parts=MethodParts(energy=DeepVectorEnergy(v_dim=2, h_dim=3)))
+        >>> LogLikelihood(hamiltonian_ais=HamiltonianAIS()).describe(deep, None)
+        {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
 
     def __init__(
-        self, *, max_enumerated: NonNegativeInt = 20, n_chains: PositiveInt = 2000, n_betas: PositiveInt = 2000
+        self,
+        *,
+        max_enumerated: NonNegativeInt = 20,
+        n_chains: PositiveInt = 2000,
+        n_betas: PositiveInt = 2000,
+        quadrature: VisibleQuadrature | None = None,
+        hamiltonian_ais: HamiltonianAIS | None = None,
     ) -> None:
         self.max_enumerated = max_enumerated
         self.ais = AIS(n_chains=n_chains, n_betas=n_betas)
+        self.quadrature = quadrature
+        self.hamiltonian_ais = hamiltonian_ais
 
     def estimator(self, energy: object) -> str | None:
-        """How log Z is found, in words; None where it is neither known nor estimated."""
-        if isinstance(energy, MarginalEnergy) and _has_exact_log_partition(energy, self.max_enumerated):
-            return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
-        return "AIS with Gibbs sweeps" if isinstance(energy, GRBM) else None
+        """Say how log Z is found, in words; None where it is neither known nor estimated."""
+        if isinstance(energy, MarginalEnergy):
+            if has_exact_log_partition(energy, self.max_enumerated):
+                return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
+            if self.ais.supports(energy):
+                return SWEEPS
+            if self.quadrature is not None and self.quadrature.supports(energy):
+                return QUADRATURE
+        return MOVES if self.hamiltonian_ais is not None and self.hamiltonian_ais.supports(energy) else None
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Which estimator it is; see :meth:`Metric.describe`."""
-        how = self.estimator(method.parts.energy)
-        return {} if how is None else {"log_likelihood": f"log Z by {how}"}
+        """Say which estimator it is; see :meth:`Metric.describe`."""
+        energy = method.parts.energy
+        how = self.estimator(energy)
+        what = "log Z" if isinstance(energy, MarginalEnergy) else "log Z and F(v)"
+        return {} if how is None else {"log_likelihood": f"{what} by {how}"}
+
+    def evaluate(
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Evaluate a method on a split; by Hamiltonian moves, which take minutes, on the test split only."""
+        if split == "val" and self.estimator(method.parts.energy) == MOVES:
+            return {}
+        return super().evaluate(method, data, split, generator)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """The mean log-likelihood of v; see :meth:`ExampleMetric.compute`."""
-        energy = method.parts.energy
-        if not isinstance(energy, MarginalEnergy):
-            return {}
-        log_z, estimate = self.log_partition(energy, generator)
+        energy = cast(Energy, method.parts.energy)
+        log_z, estimate = self.log_partition(energy, generator, v)
         if log_z is None:
             return {}
-        free_energy = in_float64(energy).free_energy
-        found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
+        error = 0.0
+        if isinstance(energy, MarginalEnergy):
+            free_energy = in_float64(energy).free_energy
+            found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
+        else:
+            mean, error = self._mean_free_energy(energy, v, generator)
+            found = {"log_likelihood": -mean - log_z}
         if estimate is not None:
+            if self.estimator(energy) == MOVES:
+                found["log_likelihood_standard_error"] = math.hypot(error, estimate.standard_error)
             found |= dict(zip(ESTIMATED, estimate, strict=True))
         if method.parts.log_z is not None:
             error = float(method.parts.log_z) - log_z
             found |= dict(zip(LEARNED, (log_z + error, error, found["log_likelihood"] - error), strict=True))
         return found
 
+    def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
+        """Estimate the mean of F over the first examples, which have a chain each, and its standard error."""
+        ais = cast(HamiltonianAIS, self.hamiltonian_ais)
+        twice = torch.cat([v[: ais.n_chains]] * 2)
+        return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
+
     def log_partition(
-        self, energy: MarginalEnergy, generator: torch.Generator
+        self, energy: Energy, generator: torch.Generator, v: Tensor | None = None
     ) -> tuple[float, AISEstimate | None] | tuple[None, None]:
-        """Log Z, with the estimate where it is by importance sampling; None where it is neither known nor estimable.
+        """Compute log Z, with the estimate where it is by importance sampling.
 
         Args:
             energy: The model.
             generator: Source of the randomness of an estimate, on the energy's device.
+            v: Examples, shape (n, *event), that quadrature and Hamiltonian moves need.
+
+        Returns:
+            None where log Z is neither known nor estimable.
         """
-        if (log_z := exact_log_partition(energy, self.max_enumerated)) is not None:
-            return log_z, None
-        if not isinstance(energy, GRBM):
+        how = self.estimator(energy)
+        if how is None or (v is None and how in (QUADRATURE, MOVES)):
             return None, None
-        estimate = self.ais.estimate(energy, generator)
+        if how == QUADRATURE:
+            marginal = in_float64(cast(MarginalEnergy, energy))
+            return cast(VisibleQuadrature, self.quadrature).log_partition(marginal, cast(Tensor, v).double()), None
+        if how == MOVES:
+            estimate = cast(HamiltonianAIS, self.hamiltonian_ais).estimate(energy, cast(Tensor, v), generator)
+        elif how == SWEEPS:
+            estimate = self.ais.estimate(cast(GRBM, energy), generator)
+        else:
+            return cast(float, exact_log_partition(cast(MarginalEnergy, energy), self.max_enumerated)), None
         return estimate.log_z, estimate

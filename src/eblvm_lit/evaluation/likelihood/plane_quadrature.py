@@ -11,14 +11,14 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from eblvm_lit.core.tensors import by_rows
+from eblvm_lit.core.tensors import by_rows, in_float64
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.data.blobs import Blobs
 from eblvm_lit.data.toy import ToyDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.quadrature import MAX_LATENTS, QuadratureMarginal
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.base import Metric, in_float64
+from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
 import torch
+from matplotlib.figure import Figure
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.latent_distributions import posterior_divergences
+from eblvm_lit.evaluation.studies.hypergradient_bias_table import HypergradientBiasTable
 from eblvm_lit.evaluation.studies.whitened_descent import WhitenedDescent
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.implicit import Implicit, hessian_product, mixed_product
@@ -76,7 +78,12 @@ class HypergradientBias(
         n_reference_steps: Most L-BFGS iterations to phi* where that is not known.
         n_terms: Conjugate-gradient steps of the reference hypergradient there.
         whiten: Whether the descent is that of whitened coordinates.
+
+    Attributes:
+        table: What the last evaluation found; None before it.
     """
+
+    collective = True  # every process has the table, also the one that draws it
 
     def __init__(
         self,
@@ -100,6 +107,7 @@ class HypergradientBias(
         self.step_size = step_size
         self.n_series = n_series
         self.whiten = whiten
+        self.table: HypergradientBiasTable | None = None
 
     @staticmethod
     def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -222,15 +230,27 @@ class HypergradientBias(
         rule = self._descent(method, method.objective.perturb(v, noise["data"]), best)
         problem = problem._replace(optimizer=rule, state=rule.init(phi))
         problem = problem._replace(lr=self.step_size / self._largest_eigenvalue(problem, theta, best))
-        found = {"optimum_kl": float(problem.lower(theta, best, 0))}
-        scale = _norm(reference)
-        for n, grads in self._series(problem, theta, best):
-            found[f"hypergradient_bias_optimum_n{n}"] = _distance(grads, reference) / scale
         first = {"live": phi, "uniform": tree_map(torch.zeros_like, phi)}[self.start]
+        self.table = self._tabulate(problem, theta, first, best, reference)
+        return self.table.metrics()
+
+    def _tabulate(
+        self, problem: BilevelProblem, theta: Params, first: Params, best: Params, reference: Params
+    ) -> HypergradientBiasTable:
+        """Measure the errors of all hypergradients from their reference, and the distances from the optimal phi."""
+        scale = _norm(reference)
+        at_optimum = {n: _distance(grads, reference) / scale for n, grads in self._series(problem, theta, best)}
+        biases: dict[int, dict[int, float]] = {}
+        distances: dict[int, float] = {}
         for k in self.n_lower_steps:
             start = self._descend(problem, theta, first, k)
-            found[f"phi_distance_k{k}"] = _distance(start, best)
-            for n in self.n_unrolls:
-                grads = Unroll(n_unroll=n)(problem, theta, start).gradient
-                found[f"hypergradient_bias_k{k}_n{n}"] = _distance(grads, reference) / scale
-        return found
+            distances[k] = _distance(start, best)
+            biases[k] = {
+                n: _distance(Unroll(n_unroll=n)(problem, theta, start).gradient, reference) / scale
+                for n in self.n_unrolls
+            }
+        return HypergradientBiasTable(float(problem.lower(theta, best, 0)), at_optimum, biases, distances)
+
+    def figure(self) -> Figure | None:
+        """The figure of the table; see :meth:`Metric.figure`."""
+        return None if self.table is None else self.table.figure()

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
+from matplotlib.figure import Figure
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.evaluation.base import ExampleMetric, in_float64
+from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.latent_distributions import (
     BernoulliLatents,
     GaussianLatents,
@@ -21,6 +23,7 @@ from eblvm_lit.evaluation.latent_distributions import (
     closed_divergences,
     latent_distribution,
 )
+from eblvm_lit.evaluation.studies.score_bias_table import ScoreBiasTable
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 
@@ -109,6 +112,9 @@ class ScoreBias(
         n_repeats: Perturbations of each size.
         example: Which v of the split.
 
+    Attributes:
+        table: What the last evaluation found; None before it.
+
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.methods.parts import MethodParts
@@ -120,6 +126,8 @@ class ScoreBias(
         (True, True)
     """
 
+    collective = True  # every process has the table, also the one that draws it
+
     def __init__(
         self,
         *,
@@ -130,6 +138,7 @@ class ScoreBias(
         self.levels = sorted(levels)
         self.n_repeats = n_repeats
         self.example = example
+        self.table: ScoreBiasTable | None = None
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the metric applies; see :meth:`Metric.applies`."""
@@ -153,8 +162,12 @@ class ScoreBias(
             for name in rows[0]:
                 logs = torch.tensor([row[name] for row in rows]).log()
                 curves.setdefault(name, []).append(float(logs.mean().exp()))
-        flat = {f"score_bias_{name}_t{i}": x for name, values in curves.items() for i, x in enumerate(values)}
-        return {**flat, **_slopes(curves), "score_bias_bound_ratio": worst}
+        self.table = ScoreBiasTable(curves, worst)
+        return self.table.metrics()
+
+    def figure(self) -> Figure | None:
+        """The figure of the table; see :meth:`Metric.figure`."""
+        return None if self.table is None else self.table.figure()
 
     @staticmethod
     def _measure(coupling: Tensor, v: Tensor, p: IndependentLatents, direction: Tensor) -> dict[str, float]:
@@ -183,15 +196,3 @@ def _perturbed(p: IndependentLatents, v: Tensor, direction: Tensor) -> Independe
     if isinstance(p, BernoulliLatents):
         return BernoulliLatents(p.logits + shift)
     return GaussianLatents(p.mean + shift, p.log_std + direction[1].unsqueeze(0))
-
-
-def _slopes(curves: dict[str, list[float]]) -> dict[str, float]:
-    """Least-squares slopes in logarithmic axes."""
-    found = {}
-    for divergence in ("kl", "fisher"):
-        for name in ("vaes", "vages"):
-            if divergence in curves:
-                x, y = (torch.tensor(curves[key]).log() for key in (divergence, name))
-                x = x - x.mean()
-                found[f"score_bias_slope_{name}_{divergence}"] = float((x * y).sum() / x.square().sum())
-    return found

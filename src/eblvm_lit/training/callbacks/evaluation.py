@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pytorch_lightning as pl
 import torch
+from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
 from eblvm_lit.core.ranks import gather_objects, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.applicable import applicable
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.applicable import applicable
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
 
@@ -84,6 +85,11 @@ class Evaluation(pl.Callback):
         """All metrics on the test split."""
         self.metrics = applicable("metrics", self.metrics, method, data)
         return self.compute(method, data, "test", list(self.metrics))
+
+    def figures(self) -> dict[str, Figure]:
+        """The figures of metrics that draw what they found, by the metric's name; see :meth:`Metric.figure`."""
+        drawn = {name: metric.figure() for name, metric in self.metrics.items()}
+        return {name: figure for name, figure in drawn.items() if figure is not None}
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Let every metric check that it has what it needs, so that the run does not fail at its end."""

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytorch_lightning as pl
+from matplotlib.figure import Figure
 from pydantic import Field
 
 from eblvm_lit.core.ranks import barrier, rank_and_size
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.applicable import applicable
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.applicable import applicable
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import save
 from eblvm_lit.methods.base import Method
@@ -54,13 +55,20 @@ class Figures(pl.Callback):
         self.at_validation = at_validation
         self.formats = tuple(formats)
 
-    def draw(self, method: Method, data: pl.LightningDataModule, iteration: int | None = None) -> list[Path]:
-        """Draw all figures.
+    def draw(
+        self,
+        method: Method,
+        data: pl.LightningDataModule,
+        iteration: int | None = None,
+        of_metrics: Mapping[str, Figure] | None = None,
+    ) -> list[Path]:
+        """Draw and save all figures.
 
         Args:
             method: The method.
             data: Its data, set up.
             iteration: That of a validation, of which a copy is kept under its number; None at the end of the run.
+            of_metrics: Figures that metrics have drawn, by name, which are saved with the others.
 
         Returns:
             The PNG files without a number, which hold the latest figures.
@@ -69,15 +77,19 @@ class Figures(pl.Callback):
         paths = []
         for name, figure in self.figures.items():
             generator = keyed_generator(method.seed, "figure", name, device=method.device)
-            drawn = figure.draw(method, data, generator)
-            if drawn is None:
-                continue
-            files = save(drawn, self.folder / name, self.formats)
-            paths += [file for file in files if file.suffix == ".png"]
-            if iteration is not None:
-                for file in files:
-                    copy_whole(file, file.with_stem(f"{name}_{iteration:06d}"))
+            if (drawn := figure.draw(method, data, generator)) is not None:
+                paths += self._save(name, drawn, iteration)
+        for name, drawn in (of_metrics or {}).items():
+            paths += self._save(name, drawn, iteration)
         return paths
+
+    def _save(self, name: str, figure: Figure, iteration: int | None) -> list[Path]:
+        """Save a figure in all formats, and a copy under the number of an iteration; the PNG files without it."""
+        files = save(figure, self.folder / name, self.formats)
+        if iteration is not None:
+            for file in files:
+                copy_whole(file, file.with_stem(f"{name}_{iteration:06d}"))
+        return [file for file in files if file.suffix == ".png"]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Let each figure check the files that it needs."""

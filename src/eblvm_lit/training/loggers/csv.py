@@ -13,11 +13,11 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.utils.io import write_whole
 
-__all__ = ["CSVCurves", "earlier_rows", "read_curves"]
+__all__ = ["CSVCurves", "earlier_rows", "read_rows"]
 
 
-def read_curves(path: str | Path) -> list[dict[str, float]]:
-    """The rows of a file written by :class:`CSVCurves`, without empty cells."""
+def read_rows(path: str | Path) -> list[dict[str, float]]:
+    """Read the rows of a file written by :class:`CSVCurves`, without empty cells."""
     with open(path, newline="") as file:
         return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
 
@@ -26,7 +26,7 @@ def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
     """The rows of the earlier part of a run up to an iteration, by iteration; none if there is no file."""
     if not path.is_file():
         return {}
-    rows = {int(row.pop("iteration")): row for row in read_curves(path)}
+    rows = {int(row.pop("iteration")): row for row in read_rows(path)}
     return {at: row for at, row in rows.items() if at <= iteration}
 
 
@@ -45,7 +45,7 @@ class CSVCurves(Logger):
         ...     logger = CSVCurves(save_dir=folder)
         ...     logger.log_metrics({"val/loss": 1.0}, step=10)
         ...     logger.save()
-        ...     read_curves(Path(folder) / "metrics.csv")
+        ...     read_rows(Path(folder) / "metrics.csv")
         [{'iteration': 10.0, 'val/loss': 1.0}]
     """
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class MayNotApply(ABC):  # noqa: B024 - the base of metrics and figures, which have abstract methods
     """A metric or a figure."""
 
-    def applies(self, method: Method, data: ArrayDataModule) -> bool:
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - of the contract
         """Whether it can be computed or drawn; a run names, before its first iteration, the parts that cannot.
 
         The default metrics and figures always apply. They give no number and draw nothing where they have none.
@@ -34,7 +34,7 @@ Part = TypeVar("Part", bound=MayNotApply)
 
 
 def applicable(what: str, parts: Mapping[str, Part], method: Method, data: ArrayDataModule) -> dict[str, Part]:
-    """The parts that apply to a method and its data; the log names the others.
+    """Select the parts that apply to a method and its data; the log names the others.
 
     Args:
         what: What the parts are, for the log.
@@ -44,7 +44,7 @@ def applicable(what: str, parts: Mapping[str, Part], method: Method, data: Array
 
     Example:
         >>> applicable("metrics", {"a": MayNotApply()}, None, None)
-        {'a': <eblvm_lit.evaluation.applicable.MayNotApply object at ...>}
+        {'a': <eblvm_lit.data.applicable.MayNotApply object at ...>}
     """
     others = [name for name, part in parts.items() if not part.applies(method, data)]
     if others:

@@ -6,9 +6,10 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.divergences.fisher import Fisher
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.evaluation.base import ExampleMetric, in_float64, mean_over_rows
+from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.evaluation.latent_distributions import posterior_divergences
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior

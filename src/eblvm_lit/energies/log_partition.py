@@ -1,0 +1,40 @@
+"""The exact log Z of energies that have one, by enumeration or in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from eblvm_lit.core.tensors import in_float64
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.grbm import GRBM
+
+__all__ = ["exact_log_partition", "has_exact_log_partition"]
+
+
+def has_exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> bool:
+    """Whether log Z has a closed form, or at most ``max_enumerated`` binary latents to enumerate."""
+    too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
+    return not too_many and hasattr(energy, "log_partition")
+
+
+def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | None:
+    """Compute log Z in float64, by enumeration of at most ``max_enumerated`` binary latents or in closed form.
+
+    Returns:
+        None where neither is possible; infinity where the joint cannot be normalised.
+
+    Example:
+        >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
+        >>> broad = GaussianLatentModel(v_dim=1, h_dim=1)
+        >>> _ = torch.nn.init.constant_(broad.W, 2.0)
+        >>> exact_log_partition(broad, 20), exact_log_partition(GRBM(v_dim=2, h_dim=21), 20)
+        (inf, None)
+    """
+    if not has_exact_log_partition(energy, max_enumerated):
+        return None
+    try:
+        return float(in_float64(energy).log_partition())  # pyright: ignore[reportCallIssue]
+    except (ValueError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
+        return math.inf  # the precision is not positive definite
