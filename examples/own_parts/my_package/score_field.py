@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.figures.base import Picture, frame, new_figure
+from eblvm_lit.figures.base import Picture, new_figure
 from eblvm_lit.methods.base import Method
 
 
@@ -33,7 +33,7 @@ class ScoreField(Picture):
         score = method.parts.energy.score(grid.to(method.device)).detach().cpu()
         figure = new_figure(4, 4)
         axes = figure.subplots()
-        frame(axes, "score and data")
+        axes.set_title("score and data")
         axes.set(xlim=data.bounds[0], ylim=data.bounds[1], aspect="equal")
         axes.scatter(*data.splits.train[shown].T, s=4, color="#9db4cc", linewidths=0)
         axes.quiver(*grid.T, *score.T, angles="xy", width=0.004)
