@@ -92,7 +92,7 @@ def save_pretrained(
     node = OmegaConf.select(run.config, "callbacks.evaluation")
     how = {} if node is None else instantiate(node, "callbacks.evaluation", run.packages).describe(run.method, run.data)
     card = Template(
-        (files("eblvm_lit.cli") / "model_card.md.j2").read_text(), trim_blocks=True, keep_trailing_newline=True
+        (files("eblvm_lit.runs") / "model_card.md.j2").read_text(), trim_blocks=True, keep_trailing_newline=True
     )
     of = {"name": name, "license": license, "config": config, "how": how, "picture": (folder / PICTURE).is_file()}
     write_text(folder / CARD, card.render(of, run=run, type=type))

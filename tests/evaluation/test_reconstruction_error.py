@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from eblvm_lit.evaluation.reconstruction import ReconstructionError
+from eblvm_lit.evaluation.reconstruction_error import ReconstructionError
 from helpers.bidvl_images import SHAPE, bidvl
 
 
