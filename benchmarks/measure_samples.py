@@ -52,8 +52,7 @@ def main(result: str, *overrides: str) -> None:
         sampler = instantiate(cfg.sampler, "sampler")
         published = sampler.dynamics.n_steps
         n_steps = cfg.trainer.max_steps
-        capture = sampler.dynamics.capture
-        sampler.dynamics = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0, capture=capture)
+        sampler.dynamics = AnnealedLangevin(n_hot=n_steps, n_falling=0, n_cold=0)
         before = peak_memory(device)
         with torch_settings(tf32=cfg.tf32):
             sampler.draw(
@@ -61,8 +60,7 @@ def main(result: str, *overrides: str) -> None:
                 range(sampler.batch_size),
                 seed=0,
                 posterior=method.parts.posterior,
-                examples=parts.data.splits.train,
-                as_float=parts.data.as_float,
+                examples=parts.data.as_float(parts.data.splits.train),
                 on_step=stamps,
             )
     warm = stamps.stamps[n_steps // 10 :]

@@ -15,8 +15,8 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.blobs import TwentyFiveGaussians
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.runs.instantiate import instantiate
-from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.energy_grad import energy_grad
+from eblvm_lit.samplers.sampler import Sampler
 
 Words = tuple[str, ...]
 
@@ -83,7 +83,7 @@ class UnequalModes(VisibleEnergy):
         return 0.5 * float((shares - self.weights).abs().sum())
 
 
-def sampler_of(overrides: Words) -> ChainSamples:
+def sampler_of(overrides: Words) -> Sampler:
     return instantiate(sampler_config(overrides), "sampler")
 
 

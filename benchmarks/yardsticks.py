@@ -26,7 +26,6 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.draws.cache import SampleCache
-from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.errors import EblvmError
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import save
@@ -115,8 +114,8 @@ class Images:
             cost = {"minutes": SHIPPED[name]}
         else:
             run, cost = self.train(partial(train_run, TRAINED[name], self.out / "runs" / name))
-        cached: Any = partial(SampleCache, cache_dir=str(self.out / "cache"))  # images as its own metric draws them
-        source = cached(sampler=run.sampler) if run.generator is None else GeneratedImages()
+        # images as its own metric draws them
+        source = SampleCache(sampler=run.sampler, cache_dir=str(self.out / "cache"))
         return source.images(run.method, run.data, self.n), run.method, {**cost, "iterations": run.iteration}
 
 

@@ -781,11 +781,13 @@ def diffusive_gibbs(n_sweeps):
 
 DYNAMICS = [
     DynamicsCase(
-        name="Langevin",
+        name="AnnealedLangevin",
         make=lambda: eb.AnnealedLangevin(
             step_size=0.15, temperature=1.0, n_hot=400, n_falling=0, n_cold=0, denoise_std=0.0
         ),
     ),
+    DynamicsCase(name="PlainLangevin", make=lambda: eb.Langevin(n_steps=400, step_size=0.0225)),
+    DynamicsCase(name="Gibbs", make=lambda: eb.Gibbs(n_steps=60)),
     DynamicsCase(name="GibbsLangevin", make=lambda: eb.GibbsLangevin(n_steps=80, n_moves=3, step_size=0.7)),
     DynamicsCase(name="ParallelTempering", make=lambda: parallel_tempering(60), across=lambda: parallel_tempering(150)),
     DynamicsCase(name="DiffusiveGibbs", make=lambda: diffusive_gibbs(25), across=lambda: diffusive_gibbs(150)),

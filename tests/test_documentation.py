@@ -402,7 +402,7 @@ def shortened(overrides):
         short += [f"{AIS}.n_chains=20", f"{AIS}.n_betas=20"]
     parts = ("log_likelihood.hamiltonian_ais", "sandwich.ais")
     few = {f"{part}.{key}": 20 for part in parts for key in ("n_chains", "n_betas", "n_adapting")}
-    few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20, "points.images.n_steps": 5}
+    few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20}
     if "+criteria@" in "".join(first):
         few |= {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}  # more than k
     metrics = cfg.callbacks.evaluation.metrics

@@ -16,7 +16,7 @@ IMAGES = ("data=mnist", "data.val_size=2", "data.batch_size=4")
 TINY_DEEP = (*IMAGES, *SMALL_DEEP, "model.h_dim=3")
 FIGURES = "callbacks.figures.figures"
 DRAWN = {
-    "points": "samples.n_points=5 samples.n_steps=2 density.n_cells=20",
+    "points": "samples.n_points=5 density.n_cells=20",
     "images": "samples.n=4 conditional.n=4 interpolation.n=2 interpolation.n_lines=2 inpainting.n=2 "
     "inpainting.n_completions=1 tsne.n=4 energies.n=4",
 }

@@ -80,8 +80,6 @@ from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, Net
 from .runs.load import from_pretrained, load
 from .runs.trained_run import TrainedRun
 from .samplers.annealed_langevin import AnnealedLangevin
-from .samplers.base import Sampler
-from .samplers.chain_samples import ChainSamples
 from .samplers.diffusive_gibbs import DiffusiveGibbs
 from .samplers.dynamics import Chains, Dynamics
 from .samplers.gibbs import Gibbs
@@ -89,6 +87,7 @@ from .samplers.gibbs_langevin import GibbsLangevin
 from .samplers.hmc import HMC
 from .samplers.langevin import Langevin
 from .samplers.parallel_tempering import ParallelTempering
+from .samplers.sampler import ChainSamples, Sampler
 from .scores.base import ScoreEstimator
 from .scores.bilevel import BilevelScore
 from .scores.exact import Exact, ExactScore

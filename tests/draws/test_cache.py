@@ -10,6 +10,7 @@ import eblvm_lit as eb
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.draws import cache as cache_module
 from eblvm_lit.draws.cache import SampleCache
+from eblvm_lit.draws.choice import draws_of
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import generator
 from helpers.stand_in import StandIn, loaded
@@ -33,7 +34,7 @@ def setting(seed=5):
     return StandIn(energy=Hidden(gaussian(6, 2)), posterior=posterior, seed=seed), data
 
 
-class Counted(eb.ChainSamples):
+class Counted(eb.Sampler):
     """Notes which samples were drawn, and may stop at one of them."""
 
     def __init__(self, batch_size=4, stop_at=None, **options):
@@ -42,18 +43,17 @@ class Counted(eb.ChainSamples):
         self.drawn = []
         self.stop_at = stop_at
 
-    def draw(self, energy, samples, **options):
+    def run(self, energy, prepare, samples, **options):
         if self.stop_at in samples:
             raise KeyboardInterrupt
         self.drawn += samples
-        return super().draw(energy, samples, **options)
+        return super().run(energy, prepare, samples, **options)
 
 
 def test_a_cache_holds_the_samplers_own_samples_as_bytes(tmp_path):
     method, data = setting()
     images = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
-    options = {"posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
-    expected = few(64).draw(method.energy, range(10), seed=5, **options)
+    expected = draws_of(method, data, few(64)).draw(10, seed=5)
     assert images.dtype == torch.uint8
     assert torch.equal(images, data.as_bytes(expected).view(10, 3, 1, 2))
     assert len(images.unique()) > 10
@@ -125,7 +125,7 @@ def test_whatever_samples_depend_on_names_their_file(tmp_path):
         method, data = setting(seed=seed)
         if change is not None:
             change(method, data)
-        return SampleCache(sampler=sampler or few(), cache_dir=tmp_path).folder(method, data)
+        return SampleCache(sampler=few(), cache_dir=tmp_path).folder(draws_of(method, data, sampler or few()))
 
     def shift(method, data):
         method.posterior.linear.bias.data[0].add_(1e-7)

@@ -11,6 +11,7 @@ import torch.multiprocessing as mp
 
 import eblvm_lit as eb
 from eblvm_lit.core.ranks import first_rank_first
+from eblvm_lit.draws.choice import FittingSampler
 from eblvm_lit.draws.points import PointSamples
 from eblvm_lit.evaluation.criteria.density_coverage import DensityCoverage
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
@@ -114,6 +115,10 @@ def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def fitting(n_steps, step_size=1e-3):
+    return FittingSampler(dynamics=eb.AnnealedLangevin(), n_steps=n_steps, step_size=step_size)
+
+
 def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
     right = random_gaussian_model(2, 2).float()
     board = eb.Checkerboard()
@@ -124,7 +129,7 @@ def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
     wrong.b.data.add_(3)
     parts = PrecisionRecall(), DensityCoverage(), MeanDiscrepancy(), FrechetDistance()
     metric = SampleQuality(
-        images=PointSamples(n_steps=60, step_size=0.1),
+        images=PointSamples(sampler=fitting(60, 0.1)),
         features=RawValues(batch_size=100),
         reference=ReferenceImages(cache_dir=str(tmp_path), split="test", n_max=1000),
         criteria={type(part).__name__: part for part in parts},
@@ -140,7 +145,7 @@ def test_samples_of_a_model_of_points_are_compared_by_their_values(tmp_path):
 
 def test_points_are_drawn_by_what_fits_the_model():
     board = eb.Checkerboard()
-    source = PointSamples(n_steps=3)
+    source = PointSamples(sampler=fitting(3))
     grbm = StandIn(energy=eb.GRBM(v_dim=2, h_dim=3))
     board.setup()
     assert source.supports(grbm, board)
@@ -149,5 +154,5 @@ def test_points_are_drawn_by_what_fits_the_model():
     once, again = (source.images(grbm, board, 5) for _ in range(2))
     assert torch.equal(once, again)  # so that all processes compare the same points
     deep = StandIn(energy=eb.MLPEnergy(v_dim=2, widths=[4], base_std=1.0))
-    langevin = PointSamples(n_steps=200, step_size=0.05).images(deep, board, 500)
+    langevin = PointSamples(sampler=fitting(200, 0.05)).images(deep, board, 500)
     assert float(langevin.std()) > 0.5  # they have left the unit square where they started

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cases import ENERGIES, V_DIM
+from eblvm_lit.core.tensors import median_distance
 from eblvm_lit.evaluation.stein_discrepancy import SteinDiscrepancy
-from eblvm_lit.objectives.ksd import KSD, median_distance
+from eblvm_lit.objectives.ksd import KSD
 from helpers.stand_in import StandIn
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -11,6 +11,7 @@ from torch import nn
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
+from eblvm_lit.draws.choice import draws_of
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -24,6 +25,7 @@ from eblvm_lit.figures.samples import Samples
 from eblvm_lit.figures.tsne import PosteriorMap
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.gibbs import Gibbs
+from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.training.callbacks.figures import Figures
 from helpers.annealing import few
 from helpers.models import generator
@@ -148,16 +150,18 @@ def test_tiles_keep_every_pixel_in_its_place():
 
 
 def test_samples_of_the_plane_are_dots_in_the_window():
-    figure = Samples(n_points=500, n_steps=20).draw(*setting(Plane(), shifted_grbm()))
+    method, data, g = setting(Plane(), shifted_grbm())
+    figure = Samples(n_points=500, sampler=Gibbs(n_steps=20)).draw(method, data, g)
     left, right = (np.asarray(panel.collections[0].get_offsets()) for panel in figure.axes)
-    np.testing.assert_allclose(right, Gibbs(n_steps=20).sample(shifted_grbm(), 500, generator()))
+    np.testing.assert_allclose(right, draws_of(method, data, Gibbs(n_steps=20)).draw(500, seed=0))
     assert {tuple(v) for v in left.astype(np.float32)} <= {tuple(v) for v in Plane().load().train.numpy()}
     assert len({tuple(v) for v in left}) == 500
     assert all(panel.get_xlim() == BOUNDS[0] and panel.get_ylim() == BOUNDS[1] for panel in figure.axes)
 
 
 def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together():
-    figure = Samples(n_points=4000, n_steps=400, step_size=0.1).draw(*setting(Plane(), Pair()))
+    langevin = Langevin(n_steps=400, step_size=0.1)
+    figure = Samples(n_points=4000, sampler=langevin).draw(*setting(Plane(), Pair()))
     v = torch.as_tensor(np.asarray(figure.axes[1].collections[0].get_offsets()))
     torch.testing.assert_close(v.mean(0), torch.tensor([-2.0, 3.0]).double(), atol=0.08, rtol=0)
     # the scheme's own bias: a / 4 times the curvature, at most a tenth here
@@ -233,8 +237,8 @@ def test_energies_of_data_and_noise_are_free_energies_or_bounds():
     [
         (Density(), Numbers, grbm(2)),
         (Density(), Plane, None),
-        (Samples(n_steps=1), Images, Pair()),
-        (Samples(n_steps=1), Numbers, grbm(2)),
+        (Samples(), Images, Pair()),
+        (Samples(sampler=Gibbs(n_steps=1)), Numbers, grbm(2)),
         (Filters(), Plane, grbm(2)),
         (Filters(), Images, GaussianLatentModel(v_dim=6, h_dim=2)),
         (Energies(), Labelled, DeepVectorEnergy(v_dim=4, h_dim=2)),
@@ -253,7 +257,7 @@ def test_figures_touch_nothing_global():
         return pyplot.get_fignums(), dict(matplotlib.rcParams), torch.get_rng_state().tolist()
 
     before = state()
-    Samples(n=4, n_steps=2).draw(*setting(Images(), model)).savefig(io.BytesIO(), format="png")
+    Samples(n=4, sampler=Gibbs(n_steps=2)).draw(*setting(Images(), model)).savefig(io.BytesIO(), format="png")
     assert state() == before
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
@@ -264,8 +268,8 @@ def test_images_of_models_without_conditionals_are_chain_samples():
     method.posterior = LinearGaussianPosterior(v_dim=64, h_dim=3)
     method.seed = 5
     figure = Samples(n=6, sampler=few(), deep_images=True).draw(method, data, g)
-    options = {"seed": 5, "posterior": method.posterior, "examples": data.splits.train, "as_float": data.as_float}
-    board = tile(few().draw(method.energy, range(6), **options), data.image_shape).clamp(0, 1).squeeze(-1)
+    drawn = draws_of(method, data, few()).draw(6, seed=5)
+    board = tile(drawn, data.image_shape).clamp(0, 1).squeeze(-1)
     np.testing.assert_allclose(image_of(figure.axes[1]), board, atol=1e-6)
     assert Samples(n=6).draw(method, data, g) is None
 

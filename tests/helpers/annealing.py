@@ -10,7 +10,7 @@ def sampler(n_steps=120, batch_size=2000, kind="auto", bfloat16=False, **options
     """Dynamics at temperature one, whose stationary distribution is known."""
     options = {"step_size": 0.5, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
     dynamics = eb.AnnealedLangevin(n_hot=n_steps, **options)
-    return eb.ChainSamples(dynamics=dynamics, batch_size=batch_size, kind=kind, bfloat16=bfloat16)
+    return eb.Sampler(dynamics=dynamics, batch_size=batch_size, kind=kind, bfloat16=bfloat16)
 
 
 def few(batch_size=4, **options):

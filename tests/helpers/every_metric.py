@@ -25,9 +25,9 @@ METRICS = {
     ),
     "plane": (
         *("data=two_blobs", f"evaluation@{PLACE}=[plane,points]"),
-        *settings("points", *FEW, "images.n_steps=2"),
+        *settings("points", *FEW),
         *settings("quadrature", "n_cells=6", "tolerance=1"),
-        *settings("modes", "n_steps=2"),
+        "sampler.n_steps=2",
     ),
     "images": (
         *("data=mnist", "data.size=8", "data.val_size=2", "data.batch_size=4", "method=bidvl", *NARROW),

@@ -10,10 +10,13 @@ SMALL_DEEP = ["model.network.n_blocks=1", "model.network.channels=2"]
 GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "generator.widths=[2,2,2,2]"]
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
 ERROR = "callbacks.evaluation.metrics.hypergradient_error"
-PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5, "modes.n_steps": 2}
+PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5}
 SHORTER = {
-    "toy_comparison": [f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()],
-    "vages_toy_deep": [f"callbacks.figures.figures.samples.{k}=2" for k in ("n_points", "n_steps")],
+    "toy_comparison": [
+        "sampler.n_steps=2",
+        *(f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()),
+    ],
+    "vages_toy_deep": ["callbacks.figures.figures.samples.n_points=2", "sampler.n_steps=2"],
     "hypergradient_comparison": [f"{ERROR}.{k}=3" for k in ("batch_size", "n_repeats", "n_reference_steps")],
     "bism_fig1": [
         *(f"{BIAS}.n_unrolls=[0,1]", f"{BIAS}.n_lower_steps=[0,1]", f"{BIAS}.n_reference_steps=3"),

@@ -7,8 +7,8 @@ from torch.distributions import MultivariateNormal
 
 import eblvm_lit as eb
 from cases import binary, hermite
+from eblvm_lit.draws.coding import encode, reconstruct
 from eblvm_lit.draws.generator import GeneratedImages
-from eblvm_lit.draws.reconstructions import encode, reconstruct
 from eblvm_lit.methods import lebm
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.samplers.sample_noise import SampleNoise

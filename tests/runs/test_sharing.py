@@ -11,16 +11,16 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 
 import eblvm_lit
-from eblvm_lit import ConfigError, DataError, Gibbs
+from eblvm_lit import ConfigError, DataError
 from eblvm_lit.cli import sample
-from eblvm_lit.draws.points import PointSamples
+from eblvm_lit.draws.choice import FittingSampler
 from eblvm_lit.runs import sharing
 from eblvm_lit.runs.build import build
 from eblvm_lit.runs.instantiate import to_plain
 from eblvm_lit.runs.settings import adapt
 from eblvm_lit.runs.sharing import FILES, WEIGHTS
 from eblvm_lit.runs.trained_run import TrainedRun
-from eblvm_lit.samplers.chain_samples import ChainSamples
+from eblvm_lit.samplers.sampler import Sampler
 from helpers.shell import CONF, configured
 from helpers.short_runs import NARROW
 
@@ -72,13 +72,13 @@ def test_the_card_has_what_the_hub_reads_and_no_path_of_the_machine(trained, fol
 
 def test_a_model_whose_chains_start_at_examples_samples_without_them(tmp_path, monkeypatch):
     run = eblvm_lit.train([*SHORT, *DEEP, f"run_dir={tmp_path / 'run'}"])
-    run.config.sampler.update({"deep_images_only": False})
+    run.config.sampler = {"_target_": torch.typename(Sampler), "dynamics": run.config.sampler.dynamics}
     run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
     run.save_pretrained(tmp_path / "model")
     found = eblvm_lit.load(tmp_path / "model")
     torch.testing.assert_close(found.starts["latents"], run.posterior.mean(run.examples("train")[:10_000]).detach())
     drawn = run.sample(4, seed=2)
-    mean = ChainSamples(dynamics=run.sampler.dynamics, kind="mean")
+    mean = Sampler(dynamics=run.sampler.dynamics, kind="mean")
     drawn_with_mean = run.sample(4, seed=2, sampler=mean)
     monkeypatch.setattr(TrainedRun, "data", property(lambda self: pytest.fail("the data are read")))
     assert torch.equal(found.sample(4, seed=2), drawn)
@@ -99,13 +99,7 @@ SHARED = {
     **{name: [f"method={name}"] for name in ("jarzynski", "nce", "particle_ml", "score_matching", "snl", "vages")},
     **{name: [f"method={name}"] for name in ("pcd", "vages_fisher", "vnce", "vsnl")},
     "particle_ml_langevin": ["method=particle_ml", "model=gaussian", "chain=langevin"],
-    "in_a_box": [
-        "method=mdsm",
-        "model=deep_toy",
-        "model.widths=[8]",
-        "sampler=annealed",
-        "sampler.deep_images_only=true",
-    ],
+    "in_a_box": ["method=mdsm", "model=deep_toy", "model.widths=[8]", "sampler=annealed"],
     "lebm": ["method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2"],
     "bidvl": ["method=bidvl", *IMAGES, *NARROW],
     "vae": ["method=vae", *IMAGES, *NARROW[1:]],
@@ -163,8 +157,7 @@ def test_every_class_of_methods_is_shared_below():
 
 @pytest.mark.parametrize("overrides", SHARED.values(), ids=SHARED)
 def test_every_public_quantity_of_a_shared_model_is_that_of_the_run(overrides, tmp_path, monkeypatch):
-    for sampler in (Gibbs, PointSamples):
-        monkeypatch.setitem(sampler.__init__.__kwdefaults__, "n_steps", 3)
+    monkeypatch.setitem(FittingSampler.__init__.__kwdefaults__, "n_steps", 3)
     monkeypatch.setattr(sharing, "draw_samples", lambda *_: None)
     run = built(*overrides)
     run.save_pretrained(tmp_path)

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 import eblvm_lit
-from eblvm_lit import AnnealedLangevin, ConfigError, DataError, Gibbs, Langevin
+from eblvm_lit import ConfigError, DataError, Gibbs, Langevin
 from eblvm_lit.cli import sample
 from eblvm_lit.cli.compose import composed
 from eblvm_lit.runs import run as runtime
@@ -137,7 +137,7 @@ def test_wrong_requests_are_refused_by_name(trained):
         with pytest.raises(ConfigError, match="n >= 1"):
             trained.sample(n)
     assert trained.sample(np.int64(2)).shape == (2, 2)
-    for sampler in ("gibbs", Gibbs, AnnealedLangevin()):
+    for sampler in ("gibbs", Gibbs):
         with pytest.raises(ConfigError, match=r"^A sampler is an object such as eblvm_lit\.Gibbs"):
             trained.sample(2, sampler=sampler)
     with pytest.raises(ConfigError, match=r"^split is 'train', 'val' or 'test', not 'tset'"):

@@ -47,7 +47,7 @@ def test_one_index_given_twice_shares_its_noise_and_others_do_not():
 
 def short(kind="auto", batch_size=3, **options):
     langevin = eb.AnnealedLangevin(**{"step_size": 0.3, "n_hot": 2, "n_falling": 40, "n_cold": 5, **options})
-    return eb.ChainSamples(dynamics=langevin, kind=kind, batch_size=batch_size)
+    return eb.Sampler(dynamics=langevin, kind=kind, batch_size=batch_size)
 
 
 def deep_model():
@@ -88,7 +88,7 @@ def test_the_kind_mean_differentiates_through_the_posterior():
     energy, q = deep_model()
     noise = SampleNoise(4, range(5))
     start = (langevin := short().dynamics).start((2,), noise, dtype=torch.float64)
-    (expected,) = langevin.run(eb.Chains(lambda v: energy.energy(v, q.mean(v)), (start,)), noise)
+    (expected,) = langevin.end(eb.Chains(lambda v: energy.energy(v, q.mean(v)), (start,)), noise)
     torch.testing.assert_close(short("mean").draw(energy, range(5), seed=4, posterior=q), expected)
 
 
@@ -99,7 +99,7 @@ def test_latents_are_posterior_means_at_the_samples_own_examples():
     langevin = short().dynamics
     start = langevin.start((2,), noise, dtype=torch.float64)
     h = q.mean(examples[noise.integers(50)])
-    (expected,) = langevin.run(eb.Chains(lambda v: energy.energy(v, h).sum(), (start,)), noise)
+    (expected,) = langevin.end(eb.Chains(lambda v: energy.energy(v, h).sum(), (start,)), noise)
     found = short("posterior").draw(energy, range(5), seed=4, posterior=q, examples=examples)
     torch.testing.assert_close(found, expected)
 
@@ -114,6 +114,6 @@ def test_adjusted_steps_fall_with_the_temperature():
     langevin = eb.AnnealedLangevin(
         step_size=0.5, temperature=16.0, n_hot=1, n_falling=0, n_cold=0, denoise_std=0.0, n_leapfrog=1
     )
-    (x,) = langevin.run(eb.Chains(lambda x: 0 * x.sum(1), (start,)), SampleNoise(0, range(200)))
+    (x,) = langevin.end(eb.Chains(lambda x: 0 * x.sum(1), (start,)), SampleNoise(0, range(200)))
     normal = torch.cat([row for row, _ in SampleNoise(0, range(200)).steps(1, 1, 1, dtype=torch.float64)])
     torch.testing.assert_close(x, start + 2.0 * normal)  # without a slope each step is taken

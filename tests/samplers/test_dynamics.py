@@ -23,7 +23,7 @@ def assert_mean(values, mean, z=4.0):
 
 
 def draw(energy, dynamics, n=2000):
-    return eb.ChainSamples(dynamics=dynamics, batch_size=n).draw(energy, range(n), seed=1)
+    return eb.Sampler(dynamics=dynamics, batch_size=n).draw(energy, range(n), seed=1)
 
 
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
@@ -58,7 +58,7 @@ def test_moves_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussia
     langevin = eb.AnnealedLangevin(
         step_size=step_size, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0, n_leapfrog=n_leapfrog
     )  # without adjustment the variance is a quarter too large
-    sampler = eb.ChainSamples(dynamics=langevin, kind="mean", batch_size=4000)
+    sampler = eb.Sampler(dynamics=langevin, kind="mean", batch_size=4000)
     v = sampler.draw(energy, range(4000), seed=0, posterior=case.exact_posterior(energy))
     grid = cases.product(torch.linspace(-9, 9, 361), 2)
     p = (-energy.free_energy(grid)).softmax(0).unsqueeze(1)
@@ -69,7 +69,7 @@ def test_moves_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussia
 def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
     digs = eb.DiffusiveGibbs(n_sweeps=20, noise_max=1.0, noise_min=1.0, n_levels=1, n_moves=1, step_size=0.7)
     chains = eb.Chains(lambda x: x.square().sum(1) / 2, (normal(8000, 4),))
-    x = digs.run(chains, SampleNoise(0, range(8000)))[0].reshape(-1, 1)
+    x = digs.end(chains, SampleNoise(0, range(8000)))[0].reshape(-1, 1)
     assert_mean(x.square(), torch.ones(1))
 
 
@@ -106,7 +106,7 @@ def test_weights_of_modes_are_found(float64, row):
 def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
     energy = UnequalModes(0.25)
     dynamics = eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=500, n_falling=0, n_cold=0, denoise_std=0.0)
-    v = eb.ChainSamples(dynamics=dynamics, batch_size=500).draw(energy, range(500), seed=1)
+    v = eb.Sampler(dynamics=dynamics, batch_size=500).draw(energy, range(500), seed=1)
     shares = energy.shares(v).mean(0)
     assert float(((shares - energy.weights).square() / energy.weights).sum() * 500) > 1000
 
@@ -156,7 +156,7 @@ def test_what_is_accepted_and_drawn_does_not_depend_on_the_rounding_of_energies(
     v = normal(10, 2)
     found = {}
     for bfloat16 in (False, True):
-        sampler = eb.ChainSamples(dynamics=row.make(), kind=kind, batch_size=50, bfloat16=bfloat16)
+        sampler = eb.Sampler(dynamics=row.make(), kind=kind, batch_size=50, bfloat16=bfloat16)
         samples = sampler.draw(energy, range(50), seed=1, posterior=q, examples=v)
         found[bfloat16] = samples.tolist(), sampler.record
     assert found[True] == found[False]
@@ -183,7 +183,7 @@ def test_annealed_weights_and_training_chains_do_not_depend_on_the_rounding_of_e
 def test_a_sample_depends_on_its_index_and_not_on_its_batch(float64, row):
     energy = random_grbm(2, 3).requires_grad_(False)
     together, apart = (
-        eb.ChainSamples(dynamics=row.make(), batch_size=size).draw(energy, range(4), seed=0) for size in (4, 1)
+        eb.Sampler(dynamics=row.make(), batch_size=size).draw(energy, range(4), seed=0) for size in (4, 1)
     )
     torch.testing.assert_close(together, apart, rtol=1e-9, atol=1e-9)
 
@@ -195,7 +195,7 @@ def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
     energy = random_grbm(3, 4).requires_grad_(False)
     v = normal(400, 3)
     keep = torch.tensor([1.0, 0.0, 1.0]).expand(400, 3)
-    full = inpaint(eb.ChainSamples(dynamics=dynamics, batch_size=400), energy, v, keep, seed=0)
+    full = inpaint(eb.Sampler(dynamics=dynamics, batch_size=400), energy, v, keep, seed=0)
     assert torch.equal(full[:, ::2], v[:, ::2])
     grid = torch.linspace(-12, 12, 961)
     line = v.unsqueeze(1).repeat(1, 961, 1)
@@ -207,9 +207,7 @@ def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
 
 
 def test_what_dynamics_cannot_draw_is_refused(float64):
-    score = eb.ChainSamples(
-        dynamics=eb.ParallelTempering(), kind="score"
-    )  # the score is no gradient: nothing to accept by
+    score = eb.Sampler(dynamics=eb.ParallelTempering(), kind="score")  # the score is no gradient: nothing to accept by
     with pytest.raises(eb.ConfigError, match="ParallelTempering of kind score"):
         score.draw(random_grbm(2, 3), range(2), seed=0)
 
@@ -220,7 +218,7 @@ def test_chains_that_stay_apart_are_told(float64, caplog):
     energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # energies that tell modes apart
     stuck = eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=40, n_falling=0, n_cold=0, denoise_std=0.0)
     with caplog.at_level(logging.WARNING):
-        sampler = eb.ChainSamples(dynamics=stuck)
+        sampler = eb.Sampler(dynamics=stuck)
         sampler.draw(energy, range(20), seed=0)
     assert sampler.record["r_hat"] > 1.1
     assert len([record for record in caplog.records if "R-hat" in record.message]) == 1

@@ -15,7 +15,7 @@ def test_langevin_samples_have_the_models_moments():
     torch.testing.assert_close(torch.cov(v.T), model.marginal().covariance_matrix, rtol=0.1, atol=0.1)
     binary = LatentOnly(random_grbm(2, 3))
     binary.continuous = False
-    with pytest.raises(eb.ConfigError, match="binary latents"):
+    with pytest.raises(eb.ConfigError, match="joint real latents"):
         eb.Langevin(n_steps=1, step_size=0.1).sample(binary, 2, torch.Generator())
 
 

@@ -18,10 +18,12 @@ __all__ = [
     "copy_tree",
     "flatten",
     "in_float64",
+    "median_distance",
     "norm",
     "part",
     "prefixed",
     "sum_event",
+    "tensor_of",
     "tree_map",
     "unflatten",
 ]
@@ -87,6 +89,31 @@ def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
     for block in zip(*(x.split(n_rows) for x in tensors), strict=True):
         blocks.append(fn(*block))
     return torch.cat(blocks)
+
+
+def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
+    """A tensor of the type and device that a module computes in.
+
+    Args:
+        module: Its first floating-point parameter is taken, or else such a buffer.
+        device: Of a module without either, which computes in torch's default type.
+
+    Example:
+        >>> tensor_of(nn.Linear(2, 3).double(), "cpu").dtype, tensor_of(nn.ReLU(), "cpu").dtype
+        (torch.float64, torch.float32)
+    """
+    tensors = (x for x in (*module.parameters(), *module.buffers()) if x.is_floating_point())
+    return next(tensors, torch.empty(0, device=device)).detach()
+
+
+def median_distance(v: Tensor) -> Tensor:
+    """Median of the distances between different points, shape (n, d): a bandwidth that follows the data's scale.
+
+    Example:
+        >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
+        tensor(2.)
+    """
+    return torch.nn.functional.pdist(v.detach()).median()
 
 
 def part(named: Mapping[str, Tensor], prefix: str) -> Params:

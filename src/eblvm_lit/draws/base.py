@@ -1,19 +1,57 @@
-"""The base class of image sources, which give the images that metrics compare with data."""
+"""The base classes of draws, which are samples of one method, and of image sources, which metrics compare with data."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.methods.base import Method
 
-__all__ = ["ImageSource"]
+__all__ = ["Draws", "ImageSource"]
+
+
+class Draws(ABC):
+    """Samples of one method, by whoever draws them; :func:`~eblvm_lit.draws.choice.draws_of` decides who that is.
+
+    Attributes:
+        title: Who draws them, in a few words.
+        n_steps: The steps of each sample's chain; 0 without chains.
+    """
+
+    title: str
+    n_steps: int = 0
+
+    @property
+    def starts(self) -> dict[str, Tensor]:
+        """What chains start from beside noise, by name, which a shared model carries; empty for most."""
+        return {}
+
+    def of_means(self) -> Draws | None:
+        """The same draws, which give E[v|h] instead of v ~ p(v|h); None where there is no such mean."""
+        return None
+
+    @abstractmethod
+    def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:
+        """The first n samples.
+
+        Args:
+            n: Their number; up to rounding, sample i does not depend on it.
+            seed: Of all randomness.
+            on_step: Called with the number of samples that have moved a step.
+
+        Returns:
+            Shape (n, *event), on the method's device.
+
+        Raises:
+            ConfigError: For chains that diverge.
+        """
 
 
 class ImageSource(ABC):
-    """Images of a method, numbered from 0: samples of its energy, or images of its generator.
+    """Gives images of a method, numbered from 0: samples of its energy, or images of its generator.
 
     Example:
         >>> import torch

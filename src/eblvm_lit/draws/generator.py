@@ -1,28 +1,31 @@
-"""Images of a generator at latents from the prior."""
+"""Draws of a generator at latents from the prior."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.functional import bind, buffers_of, clone_buffers, plain_autograd
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
-from eblvm_lit.draws.base import ImageSource
+from eblvm_lit.draws.base import Draws, ImageSource
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.eval_mode import eval_mode
 from eblvm_lit.samplers.langevin import Langevin
 from eblvm_lit.samplers.latent_chains import prior_energy, run_chain
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
-__all__ = ["GeneratedImages"]
+__all__ = ["GeneratedImages", "GeneratorDraws"]
 
 
 class GeneratedImages(ImageSource):
-    """G(h) for h ~ p(h), one pass for each image: h ~ N(0, I), or Langevin steps from there towards a learnt prior.
+    """Gives G(h) for h ~ p(h), one pass for each image.
+
+    h is drawn from N(0, I), or by Langevin steps from there towards a learnt prior.
 
     Batch normalisation has the statistics of passes at h ~ N(0, I), which the method keeps, so that image i does not
     depend on its batch. The authors' code of BiDVL uses the statistics of each batch of 100 images instead. The
@@ -54,7 +57,13 @@ class GeneratedImages(ImageSource):
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the data are images and the method has a generator."""
-        return data.image_shape is not None and method.parts.decoding is not None
+        return data.image_shape is not None and self.draws(method) is not None
+
+    def draws(self, method: Method) -> Draws | None:
+        """The draws of the method's generator; None without one, or without the steps towards a learnt prior."""
+        learnt = isinstance(method.parts.energy, LatentPriorEnergy)
+        lacking = method.parts.decoding is None or (learnt and self.langevin is None)
+        return None if lacking else GeneratorDraws(self, method)
 
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
         """The first n images; see :meth:`ImageSource.images`."""
@@ -90,3 +99,26 @@ class GeneratedImages(ImageSource):
         drawn = noise((1 + langevin.n_steps, energy.h_dim)).transpose(0, 1).to(next(energy.parameters()))
         with plain_autograd():
             return run_chain(langevin, prior_energy(energy), {"start": drawn[0], "steps": drawn[1:]})
+
+
+class GeneratorDraws(Draws):
+    """Images of one method's generator; they are means of v given h.
+
+    Args:
+        images: How the generator draws.
+        method: The method.
+    """
+
+    title = "generator"
+
+    def __init__(self, images: GeneratedImages, method: Method) -> None:
+        self.images = images
+        self.method = method
+
+    def of_means(self) -> Draws:
+        """These draws."""
+        return self
+
+    def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:
+        """The first n samples; see :meth:`Draws.draw`."""
+        return torch.cat(self.images.passes(self.method, n, seed))[:n]

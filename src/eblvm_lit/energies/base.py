@@ -19,6 +19,7 @@ __all__ = [
     "LatentEnergy",
     "MarginalEnergy",
     "VisibleEnergy",
+    "is_movable",
 ]
 
 LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) at given v: maps h (*L, B, H) to E (*L, B)
@@ -213,6 +214,16 @@ class ConditionalEnergy(MarginalEnergy):
     def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
         """v ~ p(v|h), shape (*L, B, *event)."""
         return self.draw_visible(h, self.visible_noise(h.shape[:-1], h, generator))
+
+
+def is_movable(energy: object) -> bool:
+    """Whether v, or v and h together, can move along gradients: F(v) is tractable, or the latents are real.
+
+    Example:
+        >>> is_movable(None)
+        False
+    """
+    return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
 
 
 class VisibleEnergy(MarginalEnergy):

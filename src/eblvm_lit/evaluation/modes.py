@@ -7,17 +7,19 @@ from typing import cast
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.ranges import Share
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.data.blobs import Blobs
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.draws.base import Draws
+from eblvm_lit.draws.choice import DrawnAsTheRun
 from eblvm_lit.evaluation.base import Metric
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.chain_samples import ChainSamples
+from eblvm_lit.samplers.dynamics import Dynamics
 from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
@@ -69,6 +71,7 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
 
 
 class Modes(
+    DrawnAsTheRun,
     Metric,
     emits={"modes": Quantity(1), "samples_at_modes": Quantity(1), "rarest_mode": Quantity(1)},
 ):
@@ -81,16 +84,17 @@ class Modes(
 
     Gives the number of ``modes`` found; ``samples_at_modes``, the share of samples that belong to any; and
     ``rarest_mode``, the smallest share of a mode times the number of modes. Each mode has 0.989 of its fair share in
-    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. Without a sampler,
-    samples are drawn by Langevin dynamics from uniform points of the window. They rarely leave a narrow mode, so shares
-    tell where the model has modes, not how much mass these have; a sampler that crosses between modes tells both.
+    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. The samples are
+    those of the run, by default of plain Langevin dynamics from uniform points of the box of the training examples.
+    They rarely leave a narrow mode, so shares tell where the model has modes, not how much mass these have; a sampler
+    that crosses between modes tells both.
     Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
 
     Args:
         n_samples: Number of samples.
-        n_steps: Steps of Langevin dynamics.
-        step_size: Their size; well below the square of the modes' standard deviation.
-        sampler: The run's sampler, unless it is for images of deep models alone.
+        sampler: The run's sampler: see :func:`~eblvm_lit.draws.choice.draws_of`. Steps of plain Langevin dynamics are
+            well below the square of the modes' standard deviation.
+        langevin: The steps towards the prior of a model that learns one; not used for others.
         min_share: Of 1 / C, for C modes, which a mode needs at least to count as found.
 
     Example:
@@ -98,8 +102,10 @@ class Modes(
         >>> from eblvm_lit.data.blobs import TwoBlobs
         >>> from eblvm_lit.energies.grbm import GRBM
         >>> from eblvm_lit.methods.parts import MethodParts
-        >>> data, method = TwoBlobs(), SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
-        >>> list(Modes(n_samples=50, n_steps=2).evaluate(method, data, "test", torch.Generator()))
+        >>> from eblvm_lit.samplers.gibbs import Gibbs
+        >>> data, parts = TwoBlobs(), MethodParts(energy=GRBM(v_dim=2, h_dim=3))
+        >>> method = SimpleNamespace(parts=parts, seed=0, device="cpu")
+        >>> list(Modes(n_samples=50, sampler=Gibbs(n_steps=2)).evaluate(method, data, "test", torch.Generator()))
         ['modes', 'samples_at_modes', 'rarest_mode']
     """
 
@@ -107,34 +113,24 @@ class Modes(
         self,
         *,
         n_samples: PositiveInt = 2500,
-        n_steps: NonNegativeInt = 1000,
-        step_size: PositiveFloat = 1e-3,
-        sampler: ChainSamples | None = None,
+        sampler: Sampler | Dynamics | None = None,
+        langevin: Langevin | None = None,
         min_share: Share = 0.1,
     ) -> None:
         self.n_samples = n_samples
         self.min_share = min_share
-        self.langevin = Langevin(n_steps=n_steps, step_size=step_size)
-        self.sampler = None if sampler is not None and sampler.deep_images_only else sampler
+        super().__init__(sampler=sampler, langevin=langevin)
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Whether the metric applies; see :meth:`Metric.applies`."""
-        energy = method.parts.energy
-        drawn = isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
-        return drawn and isinstance(data, Blobs)
+        return isinstance(data, Blobs) and self.draws(method, data) is not None
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
         """The numbers; see :meth:`Metric.evaluate`."""
-        energy = cast(Energy, method.parts.energy)
         data = cast(Blobs, data)
-        low, high = (torch.tensor(ends).to(next(energy.parameters())) for ends in zip(*data.bounds, strict=True))
-        if self.sampler is None:
-            samples = self.langevin.sample(energy, self.n_samples, generator, low=low, high=high)
-        else:
-            known = {"posterior": method.parts.posterior, "examples": data.as_float(data.splits.train)}
-            samples = self.sampler.sample(energy, self.n_samples, generator, **known)
+        samples = cast(Draws, self.draws(method, data)).draw(self.n_samples, seed=method.seed)
         centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))
         shares = shares_of_modes(samples, centres, stds)
         least = (EXCESS * gaussian_shares(data)).clamp(min=self.min_share / len(centres))

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from eblvm_lit.draws.reconstructions import encode
+from eblvm_lit.draws.coding import encode
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.posteriors.free_energy_bound import ROWS, free_energy_bound, has_free_energy_bound

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.draws.reconstructions import reconstruct, reconstructs
+from eblvm_lit.draws.coding import reconstruct, reconstructs
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity

@@ -8,12 +8,12 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from eblvm_lit.core.tensors import in_float64
+from eblvm_lit.core.tensors import in_float64, median_distance
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.methods.base import Method
-from eblvm_lit.objectives.ksd import median_distance, stein_kernel
+from eblvm_lit.objectives.ksd import stein_kernel
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["SteinDiscrepancy"]

@@ -10,13 +10,13 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.draws.reconstructions import encode
+from eblvm_lit.draws.coding import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import draw_visible
+from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Conditional"]
@@ -44,7 +44,7 @@ class Conditional(Picture):
         >>> data, q = Digits(), BernoulliPosterior(v_dim=64, h_dim=3)
         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=64, h_dim=3), posterior=q), seed=0)
         >>> data.setup()
-        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> short = Sampler(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> len(Conditional(sampler=short, n=4).draw(method, data, torch.Generator()).axes)
         8
     """
@@ -52,7 +52,7 @@ class Conditional(Picture):
     name = "conditional"
 
     def __init__(
-        self, *, sampler: ChainSamples, n: PositiveInt = 25, labels: Sequence[NonNegativeInt] = (0, 1, 4, 9)
+        self, *, sampler: Sampler, n: PositiveInt = 25, labels: Sequence[NonNegativeInt] = (0, 1, 4, 9)
     ) -> None:
         self.sampler = sampler
         self.n = n

@@ -1,4 +1,4 @@
-"""A figure of the energies of training data, test data and noise."""
+"""A figure of the energies of data, and of noise or of a generator's samples and reconstructions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.draws.base import Draws
+from eblvm_lit.draws.coding import reconstruct, reconstructs
+from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.style import COLOURS, DASHES, new_figure
@@ -26,53 +29,77 @@ MAX_BINS = 50
 
 
 class Energies(Picture):
-    r"""Histograms of F(v), or of its bound, for training data, test data and uniform noise.
+    r"""Shows histograms of F(v), or of its bound, for training data, test data and uniform noise.
 
-    The left panel shows the data alone: the model overfits where training examples have lower energies than test
+    The left panel shows only the data: the model overfits where training examples have lower energies than test
     examples. The right panel adds noise, uniform between the least and the largest value of the data: a good model
     gives it higher energies. The bound is that of
     :func:`~eblvm_lit.posteriors.free_energy_bound.free_energy_bound`.
 
+    With ``images``, one panel shows test data, samples of the generator and reconstructions of the test data. Samples
+    below the data mean that the energy lags behind the generator; reconstructions above the data mean that the energy
+    responds to details that the latents miss. Reference: Kan et al. 2022.
+
     Args:
-        n: Number of noise examples, and the largest number of random examples of each split.
+        n: Number of noise examples or samples, and the largest number of examples of each split.
         n_particles: Latents of each bound.
+        images: How the generator draws.
 
     Example:
         >>> from types import SimpleNamespace
+        >>> from torch import nn
         >>> from eblvm_lit.data.digits import Digits
         >>> from eblvm_lit.methods.parts import MethodParts
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> data, parts = Digits(), MethodParts(energy=GRBM(v_dim=64, h_dim=3))
+        >>> data, parts = Digits(), MethodParts(energy=GRBM(v_dim=64, h_dim=3), generator=nn.Linear(3, 64))
         >>> data.setup()
-        >>> method = SimpleNamespace(parts=parts, device="cpu", dtype=torch.float32)
-        >>> [panel.get_title() for panel in Energies(n=20).draw(method, data, torch.Generator()).axes]
+        >>> method = SimpleNamespace(parts=parts, seed=0, h_dim=3, device="cpu", dtype=torch.float32)
+        >>> for figure in (Energies(n=20), Energies(n=20, images=GeneratedImages())):
+        ...     [panel.get_title() for panel in figure.draw(method, data, torch.Generator()).axes]
         ['data', 'data and noise']
+        ['data, samples and reconstructions']
     """
 
     name = "energies"
 
-    def __init__(self, *, n: PositiveInt = 2000, n_particles: PositiveInt = 10) -> None:
+    def __init__(
+        self, *, n: PositiveInt = 2000, n_particles: PositiveInt = 10, images: GeneratedImages | None = None
+    ) -> None:
         self.n = n
         self.n_particles = n_particles
+        self.images = images
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for a free energy, or a posterior that bounds one."""
-        return has_free_energy_bound(method.parts.energy, method.parts.posterior)
+        """Whether the figure can be drawn: for a free energy, or a posterior that bounds one; of images by images."""
+        bounded = has_free_energy_bound(method.parts.energy, method.parts.posterior)
+        return bounded and (self.images is None or self.images.supports(method, data))
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw it; see :meth:`Picture.draw`."""
         energy = method.parts.energy
         posterior = method.parts.posterior
-        found = free_energies(method, posterior, self._examples(data, generator), generator, self.n_particles)
+        drawn = None if self.images is None else self.images.draws(method)
+        examples = self._examples(data, generator) if drawn is None else self._drawn(method, data, drawn)
+        found = free_energies(method, posterior, examples, generator, self.n_particles)
         if found is None:
             return None
-        figure = new_figure(7.6, 3.1)
-        left, right = figure.subplots(1, 2)
+        data_only = {name: values for name, values in found.items() if name != "uniform noise"}
+        panels = {"data": data_only, "data and noise": found}
+        if drawn is not None:
+            panels = {"data, samples and reconstructions": found}
         label = "$F(v)$" if isinstance(energy, MarginalEnergy) else r"$E_q[E(v, h) + \log q(h|v)]$"
-        histograms(left, {name: values for name, values in found.items() if name != "uniform noise"}, "data", label)
-        histograms(right, found, "data and noise", label)
-        left.set_ylabel("share of examples")
+        figure = new_figure(1.6 + 3.0 * len(panels), 3.1)
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for panel, (title, values) in zip(axes, panels.items(), strict=True):
+            histograms(panel, values, title, label)
+        axes[0].set_ylabel("share of examples")
         return figure
+
+    def _drawn(self, method: Method, data: ArrayDataModule, draws: Draws) -> dict[str, Tensor]:
+        """Test data, samples and reconstructions, shape (n, *event), on the method's device."""
+        v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
+        examples = {"test data": v, "samples": draws.draw(self.n, seed=method.seed).view(-1, *v.shape[1:])}
+        return {**examples, "reconstructions": reconstruct(method.parts, v)} if reconstructs(method.parts) else examples
 
     def _examples(self, data: ArrayDataModule, generator: torch.Generator) -> dict[str, Tensor]:
         """Examples of each kind, shape (n, *event), on the CPU."""
@@ -94,7 +121,7 @@ def free_energies(
     posterior: Posterior | None,
     examples: dict[str, Tensor],
     generator: torch.Generator,
-    n_particles: int = 1,
+    n_particles: int,
 ) -> dict[str, np.ndarray] | None:
     """F(v) of examples by name, or its bound by a posterior; None where a number is not finite."""
     found = {}

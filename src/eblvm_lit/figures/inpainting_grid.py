@@ -10,15 +10,15 @@ from pydantic import PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.draws.coding import encode
 from eblvm_lit.draws.masks import Mask
-from eblvm_lit.draws.reconstructions import encode
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.chain_samples import ChainSamples
 from eblvm_lit.samplers.conditional import can_inpaint, inpaint
 from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Inpainting"]
@@ -49,7 +49,7 @@ class Inpainting(Picture):
         >>> data, parts = Digits(), MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3))
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
-        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> short = Sampler(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Inpainting(sampler=short, mask=LeftHalf(), n=3).draw(method, data, torch.Generator())
         >>> figure.axes[0].images[0].get_array().shape  # six rows of three images
         (53, 26)
@@ -58,7 +58,7 @@ class Inpainting(Picture):
     def __init__(
         self,
         *,
-        sampler: ChainSamples,
+        sampler: Sampler,
         mask: Mask,
         n: PositiveInt = 10,
         n_completions: PositiveInt = 4,

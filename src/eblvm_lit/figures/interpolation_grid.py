@@ -9,14 +9,14 @@ from torch import Tensor
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.draws.reconstructions import encode
+from eblvm_lit.draws.coding import decode, encode, reconstructs
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method
-from eblvm_lit.samplers.chain_samples import ChainSamples
-from eblvm_lit.samplers.conditional import draw_between
+from eblvm_lit.samplers.conditional import draw_between, interpolate
+from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
@@ -27,7 +27,9 @@ LINE = (1, 7)
 
 
 class Interpolation(Picture):
-    r"""Samples of p(v|h) on a square that the latents of three test images span, and on lines between those of two.
+    r"""Shows samples of p(v|h), or G(h), at latents between those of test images.
+
+    They lie on a square that the latents of three images span, and on lines between those of two:
 
     .. math:: h_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad
         h_i = a + \tfrac{i}{n - 1} (b - a), \quad \text{or } h_i \text{ from } \rho f \text{ to } {-\rho f}
@@ -38,7 +40,7 @@ class Interpolation(Picture):
     CIFAR10, 3 on CelebA).
 
     Args:
-        sampler: How samples are drawn.
+        sampler: How samples are drawn; None for a generator, whose images are G(h).
         n: Points along each side.
         n_lines: Number of lines.
         shared_noise: Whether all chains share one start and one noise; else they start between the images, each with
@@ -59,7 +61,7 @@ class Interpolation(Picture):
         >>> parts = MethodParts(energy=GaussianLatentModel(v_dim=64, h_dim=3), posterior=q)
         >>> method = SimpleNamespace(parts=parts, seed=0)
         >>> data.setup()
-        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
+        >>> short = Sampler(dynamics=AnnealedLangevin(n_hot=0, n_falling=3, n_cold=0))
         >>> figure = Interpolation(sampler=short, n=3).draw(method, data, torch.Generator())
         >>> [panel.get_title() for panel in figure.axes]
         ['between three images', 'between two images']
@@ -70,7 +72,7 @@ class Interpolation(Picture):
     def __init__(
         self,
         *,
-        sampler: ChainSamples,
+        sampler: Sampler | None = None,
         n: PositiveInt = 10,
         n_lines: PositiveInt = 10,
         shared_noise: bool = False,
@@ -85,7 +87,9 @@ class Interpolation(Picture):
         self.rho = rho
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""
+        """Whether the figure can be drawn: for images, and a posterior or an encoder beside E(v, h) or a generator."""
+        if self.sampler is None:
+            return data.image_shape is not None and reconstructs(method.parts)
         return encodes_images(method, data)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
@@ -96,12 +100,18 @@ class Interpolation(Picture):
         if self.rho is not None:
             latents[1:] = [torch.cat([self.rho * f, -self.rho * f]) for f in latents[1:]]
             lines = rf"from $\rho f$ to $-\rho f$, $\rho$ = {self.rho:g}"
+        square, *rows = self._drawn(method, latents, images)
+        panels = [("between three images", data.as_bytes(square)), (lines, data.as_bytes(torch.cat(rows)))]
+        return image_grid([panels], data.image_shape, columns=self.n)
+
+    def _drawn(self, method: Method, latents: list[Tensor], images: list[Tensor]) -> list[Tensor]:
+        """v at points between latents, one tensor for each set of corners."""
+        if self.sampler is None:
+            return [decode(method.parts.decoding, interpolate(corners, self.n)) for corners in latents]
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
         total = (self.n**2 + self.n_lines * self.n) * self.sampler.dynamics.n_steps
         with progress_bar("interpolation", total) as on_step:
-            square, *rows = draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
-        panels = [("between three images", data.as_bytes(square)), (lines, data.as_bytes(torch.cat(rows)))]
-        return image_grid([panels], data.image_shape, columns=self.n)
+            return draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
         """The images of each line: two test images or, with rho, one training image; shape (2 or 1, *event)."""

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
-from eblvm_lit.draws.reconstructions import reconstruct, reconstructs
+from eblvm_lit.draws.coding import reconstruct, reconstructs
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.methods.base import Method

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import torch
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params
+from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.optimizers.adam import Adam
 from eblvm_lit.optimizers.base import Optimizer, State
 from eblvm_lit.posteriors.base import Posterior
 
-__all__ = ["BilevelProblem", "Hypergradient", "HypergradientStep", "LowerLevel"]
+__all__ = [
+    "BilevelProblem",
+    "Hypergradient",
+    "HypergradientStep",
+    "LinearMap",
+    "LowerLevel",
+    "adam_preconditioner",
+    "needs_adam",
+]
+
+LinearMap = Callable[[Params], Params]
 
 
 class BilevelProblem(NamedTuple):
@@ -131,3 +145,22 @@ class Hypergradient(ABC):
             phi: Parameters of the posterior.
             state: Of the iteration before, see :meth:`init_state`; one that keeps nothing needs none.
         """
+
+
+def adam_preconditioner(problem: BilevelProblem) -> LinearMap:
+    r"""Division by :math:`D = \sqrt{\hat s} + \varepsilon` of the lower level's Adam, with its live second moments."""
+    root = cast(Adam, problem.optimizer).root(problem.state)
+    return lambda w: tree_map(torch.div, w, root)
+
+
+def needs_adam(lower: LowerLevel) -> None:
+    """Refuse a lower optimizer that has no second moments.
+
+    Raises:
+        ConfigError: In that case.
+    """
+    if not isinstance(lower.optimizer, Adam):
+        raise ConfigError(
+            f"The hypergradient reads the second moments of phi's Adam, and {type(lower.optimizer).__name__} has none: "
+            "use optimizer=adam, or preconditioner=none where there is one."
+        )

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad
 from eblvm_lit.core.tensors import norm, tree_map
-from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
+from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel, adam_preconditioner, needs_adam
 from eblvm_lit.hypergradients.implicit import AdjointHypergradient
-from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
 
 __all__ = ["AdamAdjoint", "FiniteDifference", "difference_product"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from eblvm_lit.core.functional import Params, grad, grad_and_value
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LinearMap, LowerLevel
 
 __all__ = [
     "AdjointHypergradient",
@@ -24,8 +24,6 @@ __all__ = [
     "mixed_product",
     "neumann",
 ]
-
-LinearMap = Callable[[Params], Params]
 
 
 def _dot(a: Params, b: Params) -> Tensor:

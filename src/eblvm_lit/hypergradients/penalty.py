@@ -11,9 +11,15 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
 from eblvm_lit.core.tensors import flatten, tree_map, unflatten
-from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
-from eblvm_lit.hypergradients.implicit import LinearMap
-from eblvm_lit.hypergradients.warm import adam_preconditioner, needs_adam
+from eblvm_lit.hypergradients.base import (
+    BilevelProblem,
+    Hypergradient,
+    HypergradientStep,
+    LinearMap,
+    LowerLevel,
+    adam_preconditioner,
+    needs_adam,
+)
 
 __all__ = ["Penalty"]
 

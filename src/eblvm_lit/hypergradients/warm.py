@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -11,31 +11,10 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params
 from eblvm_lit.core.tensors import flatten, tree_map, unflatten
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem, LowerLevel
-from eblvm_lit.hypergradients.implicit import CurvatureHypergradient, LinearMap, conjugate_gradient
-from eblvm_lit.optimizers.adam import Adam
+from eblvm_lit.hypergradients.base import BilevelProblem, LinearMap, LowerLevel, adam_preconditioner, needs_adam
+from eblvm_lit.hypergradients.implicit import CurvatureHypergradient, conjugate_gradient
 
-__all__ = ["Warm", "adam_preconditioner"]
-
-
-def adam_preconditioner(problem: BilevelProblem) -> LinearMap:
-    r"""Division by :math:`D = \sqrt{\hat s} + \varepsilon` of the lower level's Adam, with its live second moments."""
-    root = cast(Adam, problem.optimizer).root(problem.state)
-    return lambda w: tree_map(torch.div, w, root)
-
-
-def needs_adam(lower: LowerLevel) -> None:
-    """Refuse a lower optimizer that has no second moments.
-
-    Raises:
-        ConfigError: In that case.
-    """
-    if not isinstance(lower.optimizer, Adam):
-        raise ConfigError(
-            f"The hypergradient reads the second moments of phi's Adam, and {type(lower.optimizer).__name__} has none: "
-            "use optimizer=adam, or preconditioner=none where there is one."
-        )
+__all__ = ["Warm"]
 
 
 class Warm(CurvatureHypergradient):

@@ -18,7 +18,7 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.samplers.chains.base import Chain, State, energy_of
+from eblvm_lit.samplers.chains.base import NegativePhase, State, energy_of
 
 __all__ = ["ContrastiveDivergence"]
 
@@ -61,7 +61,7 @@ class ContrastiveDivergence(Method):
         self,
         *,
         energy: Energy,
-        chain: Chain,
+        chain: NegativePhase,
         optimizer: Optimizer,
         n_chains: PositiveInt | None = None,
         validation: Literal["mean", "draw"] = "mean",

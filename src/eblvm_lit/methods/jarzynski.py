@@ -19,7 +19,7 @@ from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.samplers.chains.base import Chain, energy_of
+from eblvm_lit.samplers.chains.base import NegativePhase, energy_of
 
 __all__ = ["Jarzynski", "systematic"]
 
@@ -103,7 +103,7 @@ class Jarzynski(ContrastiveDivergence):
         self,
         *,
         energy: Energy,
-        chain: Chain,
+        chain: NegativePhase,
         optimizer: Optimizer,
         n_chains: PositiveInt,
         resample_below: NonNegativeFloat = 0.5,

@@ -15,7 +15,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
-from eblvm_lit.samplers.chains.base import Chain, State
+from eblvm_lit.samplers.chains.base import NegativePhase, State
 
 __all__ = ["ParticleML"]
 
@@ -61,7 +61,7 @@ class ParticleML(ContrastiveDivergence):
         self,
         *,
         energy: Energy,
-        chain: Chain,
+        chain: NegativePhase,
         optimizer: Optimizer,
         n_chains: PositiveInt,
         validation: Literal["mean", "draw"] = "mean",

@@ -9,10 +9,11 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
+from eblvm_lit.core.tensors import median_distance
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
-__all__ = ["KSD", "median_distance", "stein_kernel"]
+__all__ = ["KSD", "stein_kernel"]
 
 
 def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor | float) -> Tensor:
@@ -45,16 +46,6 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
     precision = bandwidth**-2
     trace = v.shape[-1] * precision - square * precision**2
     return (-0.5 * square * precision).exp() * ((s * t).sum(-1) + ((s - t) * gap).sum(-1) * precision + trace)
-
-
-def median_distance(v: Tensor) -> Tensor:
-    """Median of the distances between different points, shape (n, d): a bandwidth that follows the data's scale.
-
-    Example:
-        >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
-        tensor(2.)
-    """
-    return torch.nn.functional.pdist(v.detach()).median()
 
 
 def _second_half(x: Tensor) -> Tensor:

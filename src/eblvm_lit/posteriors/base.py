@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.functional import grad
 from eblvm_lit.energies.base import LatentEnergy
 
-__all__ = ["DistributionParams", "LatentEnergy", "Posterior", "latent_gradient"]
+__all__ = ["DistributionParams", "LatentEnergy", "Posterior", "latent_gradient", "posterior_mean"]
 
 DistributionParams = tuple[Tensor, ...]
 
@@ -117,3 +118,19 @@ class Posterior(nn.Module, ABC):
     def forward(self, v: Tensor) -> Tensor:
         """The posterior mean; see :meth:`mean`."""
         return self.mean(v)
+
+
+def posterior_mean(posterior: Posterior, v: Tensor) -> Tensor:
+    """E_q[h|v], shape (B, H), with the posterior in evaluation mode.
+
+    Args:
+        posterior: q.
+        v: Shape (B, *event), floats on any device.
+
+    Example:
+        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+        >>> posterior_mean(LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)).requires_grad
+        False
+    """
+    with eval_mode(posterior), torch.no_grad():
+        return posterior.mean(v.to(next(posterior.parameters())))

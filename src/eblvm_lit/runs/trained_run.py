@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pandas as pd
 import torch
@@ -14,10 +14,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.core.tensors import in_float64
+from eblvm_lit.core.tensors import in_float64, tensor_of
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.draws.base import Draws
+from eblvm_lit.draws.chains import ChainDraws
+from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
-from eblvm_lit.draws.points import PointSamples
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, LogLikelihood
@@ -25,21 +27,14 @@ from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runs.instantiate import instantiate
 from eblvm_lit.runs.sharing import save_pretrained
-from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-from eblvm_lit.samplers.base import Sampler
-from eblvm_lit.samplers.chain_samples import ChainSamples
-from eblvm_lit.samplers.conditional import draw_visible
-from eblvm_lit.samplers.eval_mode import eval_mode, posterior_mean
-from eblvm_lit.samplers.gibbs import Gibbs
-from eblvm_lit.samplers.langevin import Langevin, tensor_of
+from eblvm_lit.samplers.dynamics import Dynamics
+from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.scores.particles import PosteriorParticles
 from eblvm_lit.scores.variational import VaES
 from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.run_files import read_curves
 
 __all__ = ["TrainedRun"]
-
-N_LATENTS = 10_000  # training examples at whose posterior means chains may start
 
 
 class TrainedRun:
@@ -114,9 +109,14 @@ class TrainedRun:
     @cached_property
     def data(self) -> ArrayDataModule:
         """The data set of the run; its files are read when it is first asked for."""
+        data = self._unread_data()
+        data.setup()
+        return data
+
+    def _unread_data(self) -> ArrayDataModule:
+        """The data set of the run, whose files are not read yet."""
         data = instantiate(self.config.data, "data", self.packages, ArrayDataModule)
         data.max_examples = self.config.get("max_examples")
-        data.setup()
         return data
 
     def examples(self, split: str = "test") -> Tensor:
@@ -151,21 +151,21 @@ class TrainedRun:
     def _generator(self, seed: int, *keys: str) -> torch.Generator:
         return keyed_generator(seed, *keys, device=self._like.device)
 
-    def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | None = None) -> Tensor:
+    def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | Dynamics | None = None) -> Tensor:
         """Samples of v.
 
-        They come from the generator where there is one; else by the sampler of the run's configuration, unless that is
-        for images of deep models only; else by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h) can be drawn
-        from; else, of images, by annealed Langevin dynamics, and of other data by plain Langevin dynamics, as metrics
-        and figures draw them: see :class:`~eblvm_lit.draws.points.PointSamples`. A model that was
-        shared draws the samples that its run draws.
+        They come from the generator where there is one; else by the sampler of the run's configuration. The sampler
+        ``annealed``, which is the default, draws by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h) can be drawn
+        from; else, of images, by annealed Langevin dynamics, and of other data by plain Langevin dynamics: see
+        :func:`~eblvm_lit.draws.choice.draws_of`. Metrics and figures show the same samples, and a model that was shared
+        draws the samples that its run draws.
 
         Args:
-            n: Number of samples.
+            n: Number of samples; up to rounding, sample i does not depend on it.
             seed: Of all randomness.
             mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images. What a generator
                 gives is a mean in any case.
-            sampler: Another sampler, which is used as it is.
+            sampler: Another sampler, or its dynamics, which is used as it is.
 
         Returns:
             Shape (n, *event), on the device of the model.
@@ -175,91 +175,44 @@ class TrainedRun:
         """
         if not hasattr(n, "__index__") or n < 1:
             raise ConfigError(f"Ask for n >= 1 samples, not {n!r}.")
-        if not isinstance(sampler, Sampler | None):
+        if not isinstance(sampler, Sampler | Dynamics | None):
             raise ConfigError(f"A sampler is an object such as eblvm_lit.Gibbs(n_steps=1000), not {sampler!r}.")
-        n = int(n)  # of NumPy, too
-        if sampler is None and self.generator is not None:
-            return self._generated(n, seed)
-        chosen = sampler or self._default_sampler()
-        if mean and not isinstance(chosen, Gibbs):
-            kind = type(chosen).__name__
-            raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {kind}: leave it out.")
-        generator = self._generator(seed, "samples")
-        energy: Any = self.energy  # a sampler refuses what it cannot draw from
-        if isinstance(chosen, Gibbs):
-            return chosen.sample(energy, n, generator, mean=mean)
-        if isinstance(chosen, ChainSamples) and self._starts_at_latents(chosen):
-            latents = self._latents()
-            rows = torch.randint(len(latents), (n,), generator=generator, device=generator.device)
-            return draw_visible(chosen, energy, latents[rows.to(latents.device)], seed=seed)
-        if isinstance(chosen, ChainSamples):
-            return chosen.sample(energy, n, generator, posterior=self.posterior)
-        if isinstance(chosen, Langevin) and sampler is None:
-            low, high = self._box()
-            with eval_mode(energy), torch.enable_grad():
-                return chosen.sample(energy, n, generator, low=low, high=high)
-        return chosen.sample(energy, n, generator)
+        draws = self.draws(sampler)
+        if draws is None:
+            raise ConfigError(self.sampler.refusal(self.energy))
+        chosen = draws.of_means() if mean else draws
+        if chosen is None:
+            raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {draws.title}: leave it out.")
+        return chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
 
-    def _generated(self, n: int, seed: int) -> Tensor:
-        """G(h) of n latents of the prior."""
+    def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
+        """Who draws the samples, as :func:`~eblvm_lit.draws.choice.draws_of` decides; None where nothing can.
+
+        Args:
+            sampler: Another sampler, or its dynamics, which is used as it is.
+        """
+        data = vars(self).get("data") or self._unread_data()
+        if sampler is not None:
+            return ChainDraws(as_sampler(sampler, self.energy), self.method, data, starts=self._starts)
         node = self.config.get("latent_langevin")
         langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
-        passes = GeneratedImages(langevin=langevin).passes(self.method, n, seed)
-        return torch.cat(passes)[:n].reshape(n, *self.method.event_shape)
+        generator = GeneratedImages(langevin=langevin)
+        return draws_of(self.method, data, self.sampler, generator=generator, starts=self._starts)
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler of the run's configuration; the published annealed Langevin dynamics if it has none."""
-        if self.config.get("sampler") is not None:
-            return instantiate(self.config.sampler, "sampler", self.packages, Sampler)
-        return ChainSamples(dynamics=AnnealedLangevin(), deep_images_only=True)
-
-    def _default_sampler(self) -> Sampler:
-        """What draws the samples of a model without a generator, where no sampler is given."""
-        sampler = self.sampler
-        if not (isinstance(sampler, ChainSamples) and sampler.deep_images_only):
-            return sampler
-        if Gibbs.supports(self.energy):
-            return Gibbs()
-        points = self._point_samples()
-        return sampler if points is None else points.langevin
-
-    def _point_samples(self) -> PointSamples | None:
-        """What draws data that are no images, with the steps of the run's metric; None where another sampler does."""
-        chosen = OmegaConf.select(self.config, "callbacks.evaluation.metrics.points.images")
-        points = PointSamples() if chosen is None else instantiate(chosen, "points.images", self.packages)
-        data = instantiate(self.config.data, "data", self.packages)
-        if type(data).image_shape is not None:  # perhaps a property, which would read the files
-            return None
-        return points if isinstance(points, PointSamples) and points.supports(self.method, data) else None
-
-    def _starts_at_latents(self, sampler: ChainSamples) -> bool:
-        """Whether chains keep the posterior's mean at a training example as their latents."""
-        return sampler.kind_for(self.energy, self.posterior, examples=torch.empty(0)) == "posterior"
-
-    def _latents(self) -> Tensor:
-        """The posterior's means at the first training examples, shape (n, H)."""
-        if "latents" in self._starts:
-            return self._starts["latents"].to(self._like)
-        return posterior_mean(cast(Posterior, self.posterior), self.examples("train")[:N_LATENTS])
-
-    def _box(self) -> Tensor:
-        """The lowest and the highest training values of each variable, shape (2, *event)."""
-        if "box" in self._starts:
-            return self._starts["box"].to(self._like)
-        return torch.stack(self.examples("train").aminmax(dim=0))
+        """The sampler of the run's configuration; the default, ``annealed``, if it has none."""
+        node = self.config.get("sampler")
+        chosen = None if node is None else instantiate(node, "sampler", self.packages)
+        if not isinstance(chosen, Sampler | Dynamics | None):
+            raise ConfigError(f"sampler must be a Sampler, not {type(chosen).__name__}: see {Sampler.__module__}.")
+        return as_sampler(chosen, self.energy)
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """What chains of the default sampler start from, by name; a model that is shared carries it.
-
-        ``latents`` are means of the posterior at training examples, shape (n, H), and ``box`` has the lowest and the
-        highest training values of each variable, shape (2, *event). Most models need neither.
-        """
-        sampler = None if self.generator is not None else self._default_sampler()
-        if isinstance(sampler, ChainSamples) and self._starts_at_latents(sampler):
-            return {"latents": self._latents()}
-        return {"box": self._box()} if isinstance(sampler, Langevin) else {}
+        """What chains of the default sampler start from, by name; a model that is shared carries it."""
+        draws = self.draws()
+        return {} if draws is None else draws.starts
 
     def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Points on the model's device and of its type, if no other is given; of arrays, too."""

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from eblvm_lit.core.ranges import Temperature
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
-from eblvm_lit.samplers.energy_grad import energy_grad
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
+from eblvm_lit.samplers.langevin import langevin_steps
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedLangevin"]
@@ -49,7 +49,7 @@ class AnnealedLangevin(Dynamics):
         >>> langevin = AnnealedLangevin(step_size=0.5, n_hot=5, n_falling=20, n_cold=10, denoise_std=0.0)
         >>> noise = SampleNoise(0, range(4))
         >>> chains = Chains(lambda x: (x - 3).square().sum(1) / 2, (langevin.start((1,), noise),))
-        >>> (end,) = langevin.run(chains, noise)
+        >>> (end,) = langevin.end(chains, noise)
         >>> end.shape, langevin.n_steps
         (torch.Size([4, 1]), 35)
     """
@@ -101,18 +101,8 @@ class AnnealedLangevin(Dynamics):
         if self.n_leapfrog:
             yield from self._adjusted_steps(chains, noise)
             return
-        x = tuple(part.detach() for part in chains.start)
-        moving = chains.moving or (1.0,) * len(x)
-        drift = 0.5 * self.step_size**2
-        shapes = [part.shape[1:] for part in x]
-        sizes = [shape.numel() for shape in shapes]
-        drawn = noise.steps(self.n_steps, sum(sizes), dtype=x[0].dtype)
-        for temperature, (row, _) in zip(self.temperatures.tolist(), drawn, strict=True):
-            scale = math.sqrt(temperature) * self.step_size
-            xi = tuple(part.unflatten(1, shape) for part, shape in zip(row.split(sizes, 1), shapes, strict=True))
-            moves = zip(x, energy_grad(chains.total, x), xi, moving, strict=True)
-            x = tuple((part + m * (scale * eps - drift * g)).detach() for part, g, eps, m in moves)
-            yield x
+        scales = [math.sqrt(temperature) * self.step_size for temperature in self.temperatures.tolist()]
+        yield from langevin_steps(chains, noise, 0.5 * self.step_size**2, scales)
 
     def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
         """Moves of Hamiltonian Monte Carlo: at T their stationary distribution is exp(-E / T)."""

@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
+from eblvm_lit.core.tensors import tensor_of
+from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy, is_movable
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.chain_samples import ChainSamples, with_latents
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.sampler import Sampler, with_latents
 
 __all__ = ["can_inpaint", "draw_between", "draw_visible", "inpaint", "interpolate"]
 
 
 def draw_visible(
-    sampler: ChainSamples,
+    sampler: Sampler,
     energy: Energy,
     h: Tensor,
     *,
@@ -51,21 +52,23 @@ def draw_visible(
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> short = Sampler(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
         >>> draw_visible(short, GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 3), seed=0).shape
         torch.Size([5, 2])
     """
-    if not isinstance(sampler, ChainSamples) or not isinstance(energy, Energy):
+    if not isinstance(sampler, Sampler) or not isinstance(energy, Energy):
         raise ConfigError(
-            f"{type(sampler).__name__} does not draw v of {type(energy).__name__} given h: use ChainSamples, and an "
+            f"{type(sampler).__name__} does not draw v of {type(energy).__name__} given h: use a Sampler, and an "
             "energy E(v, h)."
         )
-    h = h.to(next(energy.parameters()))
+    h = h.to(tensor_of(energy, h.device))
+    conditional = energy if isinstance(energy, ConditionalEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         # drawn even if not used: the noise of the steps is the same with and without a start
         v = sampler.dynamics.start(tuple(energy.event_shape), noise, dtype=h.dtype)
-        return Chains(energy.energy, (v if start is None else start[rows].to(h),), given=(h[rows],))
+        v = v if start is None else start[rows].to(h)
+        return Chains(energy.energy, (v,), given=(h[rows],), conditional=conditional)
 
     return sampler.run(energy, prepare, range(len(h)) if samples is None else samples, seed=seed, on_step=on_step)
 
@@ -95,7 +98,7 @@ def interpolate(corners: Tensor, n: int) -> Tensor:
 
 
 def draw_between(
-    sampler: ChainSamples,
+    sampler: Sampler,
     energy: Energy,
     latents: Sequence[Tensor],
     n: int,
@@ -125,7 +128,7 @@ def draw_between(
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> short = Sampler(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
         >>> line, square = torch.randn(2, 3), torch.randn(3, 3)
         >>> [len(v) for v in draw_between(short, GaussianLatentModel(v_dim=2, h_dim=3), [line, square], 4, seed=0)]
         [4, 16]
@@ -144,11 +147,11 @@ def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool
     """Whether dynamics can complete images of a model: it has a free energy, real latents or, for Gibbs, p(h|v)."""
     if dynamics is not None and "gibbs" in dynamics.kinds:
         return isinstance(energy, ConditionalEnergy)
-    return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
+    return is_movable(energy)
 
 
 def inpaint(
-    sampler: ChainSamples,
+    sampler: Sampler,
     energy: Energy,
     v: Tensor,
     keep: Tensor,
@@ -185,32 +188,33 @@ def inpaint(
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
-        >>> short = ChainSamples(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
+        >>> short = Sampler(dynamics=AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0))
         >>> v, keep = torch.ones(1, 3), torch.tensor([[1.0, 0.0, 1.0]])
         >>> (inpaint(short, GaussianLatentModel(v_dim=3, h_dim=2), v, keep, seed=0) == v).tolist()
         [[True, False, True]]
     """
-    if not isinstance(sampler, ChainSamples) or not can_inpaint(energy, None if h is not None else sampler.dynamics):
+    if not isinstance(sampler, Sampler) or not can_inpaint(energy, None if h is not None else sampler.dynamics):
         raise ConfigError(
-            f"{type(sampler).__name__} does not complete images of {type(energy).__name__}: use ChainSamples, and an "
+            f"{type(sampler).__name__} does not complete images of {type(energy).__name__}: use a Sampler, and an "
             "energy with a tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v)."
         )
-    p = next(energy.parameters())
+    p = tensor_of(energy, v.device)
     dynamics = sampler.dynamics
     v = v.to(p)
     missing = 1 - keep.to(p)
+    conditional = energy if isinstance(energy, ConditionalEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         moving = missing[rows]
         start = dynamics.start(tuple(energy.event_shape), noise, dtype=p.dtype)
         start = torch.where(moving == 0, v[rows], start)
         if h is not None:
-            return Chains(energy.energy, (start,), given=(h[rows].to(p),), moving=(moving,))
-        if isinstance(energy, ConditionalEnergy) and "gibbs" in dynamics.kinds:
-            return with_latents(energy, start)._replace(moving=(moving, 1.0))
+            return Chains(energy.energy, (start,), given=(h[rows].to(p),), moving=(moving,), conditional=conditional)
+        if conditional is not None and "gibbs" in dynamics.kinds:
+            return with_latents(conditional, start)._replace(moving=(moving, 1.0))
         if isinstance(energy, MarginalEnergy):
             return Chains(energy.free_energy, (start,), moving=(moving,))
-        joint = (start, dynamics.start((energy.h_dim,), noise, dtype=p.dtype))
+        joint = (start, dynamics.start_latents(energy.h_dim, noise, dtype=p.dtype))
         denoised = (True, sampler.denoise_latents)
         return Chains(energy.energy, joint, moving=(moving, 1.0), denoised=denoised)
 

@@ -42,7 +42,7 @@ class DiffusiveGibbs(Dynamics):
     Example:
         >>> two_modes = lambda x: 20 * (x.abs() - 1).square().sum(1)
         >>> digs, noise = DiffusiveGibbs(n_sweeps=40, step_size=0.3), SampleNoise(0, range(500))
-        >>> (x,) = digs.run(Chains(two_modes, (torch.ones(500, 1),)), noise)
+        >>> (x,) = digs.end(Chains(two_modes, (torch.ones(500, 1),)), noise)
         >>> bool(abs((x > 0).double().mean() - 0.5) < 0.07)
         True
     """

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.energy_grad import energy_grad, unrounded
@@ -28,7 +29,7 @@ class Chains(NamedTuple):
         given: What stays fixed, such as latents, each of shape (B, *its shape).
         moving: Factors of drift and noise of each variable, for example 0 where a pixel is kept; None: all move.
         denoised: Whether the last step moves each variable; None: all of them. Latents carry no data noise.
-        draw_latents: Draws h ~ p(h|v), shape (B, H), of v (B, *event), where it can be drawn.
+        conditional: The model, where p(h|v) and p(v|h) can be drawn from.
     """
 
     energy: Callable[..., Tensor]
@@ -36,7 +37,7 @@ class Chains(NamedTuple):
     given: tuple[Tensor, ...] = ()
     moving: tuple[Tensor | float, ...] | None = None
     denoised: tuple[bool, ...] | None = None
-    draw_latents: Callable[[Tensor, SampleNoise], Tensor] | None = None
+    conditional: ConditionalEnergy | None = None
 
     def energies(self, *x: Tensor) -> Tensor:
         """The energy of each chain, shape (B,)."""
@@ -45,6 +46,10 @@ class Chains(NamedTuple):
     def total(self, *x: Tensor) -> Tensor:
         """The total energy of all chains."""
         return self.energies(*x).sum()
+
+    def kept(self, v: Tensor) -> Tensor:
+        """New values of the first variable, of which kept pixels have those that they started with."""
+        return v if self.moving is None else torch.where(torch.as_tensor(self.moving[0] == 0), self.start[0], v)
 
 
 class FlatChains:
@@ -92,7 +97,7 @@ class Dynamics(ABC):
     Attributes:
         n_steps: Number of steps, without the last one.
         denoise_std: sigma_0; 0 for no such step. Reference: Saremi and Hyvarinen 2019.
-        kinds: What they can sample, see :class:`~eblvm_lit.samplers.chain_samples.ChainSamples`, the first first.
+        kinds: What they can sample, see :class:`~eblvm_lit.samplers.sampler.Sampler`, in the order of preference.
     """
 
     n_steps: int
@@ -109,9 +114,18 @@ class Dynamics(ABC):
         """What samples depend on."""
         return [type(self).__qualname__, *(x for pair in sorted(vars(self).items()) for x in pair)]
 
+    @property
+    def title(self) -> str:
+        """The samples in words, for figures and messages."""
+        return f"{type(self).__name__}, {self.n_steps} steps"
+
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Where a variable begins: 0.5 + N(0, I), shape (B, *shape)."""
+        """Where v begins: 0.5 + N(0, I), shape (B, *shape)."""
         return 0.5 + noise(shape, dtype=dtype)
+
+    def start_latents(self, h_dim: int, noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Where latents begin that move together with v: as v does, shape (B, H)."""
+        return self.start((h_dim,), noise, dtype=dtype)
 
     @abstractmethod
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
@@ -137,7 +151,7 @@ class Dynamics(ABC):
             moves = zip(x, energy_grad(chains.total, x), chains.moving or (1.0,) * len(x), yes, strict=True)
             yield tuple((part - m * self.denoise_std**2 * g).detach() if d else part for part, g, m, d in moves)
 
-    def run(
+    def end(
         self,
         chains: Chains,
         noise: SampleNoise,

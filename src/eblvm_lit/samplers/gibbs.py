@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+import copy
+from collections.abc import Iterator
 
 import torch
 from pydantic import PositiveInt
@@ -10,21 +11,28 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.base import Sampler
-from eblvm_lit.samplers.langevin import tensor_of
+from eblvm_lit.samplers.dynamics import Chains, Dynamics
+from eblvm_lit.samplers.energy_grad import unrounded
+from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.sampler import in_large_batches
 
 __all__ = ["Gibbs"]
 
+SWEEPS = 50  # whose noise is drawn at a time
 
-class Gibbs(Sampler):
+
+class Gibbs(Dynamics):
     r"""Block Gibbs sampling of an energy whose conditionals p(h|v) and p(v|h) can be sampled.
 
-    .. math:: v_0 \sim U[0, 1]^d, \quad h_0 = E[h|v_0], \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t)
+    .. math:: v_0 \sim U[0, 1]^d, \quad h_0 = E[h|v_0], \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad
+        v \sim p(v|h_n) \text{ at the end}
 
-    Only the first latents are means instead of draws. Reference: Bao et al. 2020, section 5.1 and code.
+    Only the first latents are means instead of draws. Given latents stay as they are, and so does a part of v that is
+    kept. Reference: Bao et al. 2020, section 5.1 and code.
 
     Args:
-        n_steps: Number of sweeps.
+        n_steps: n, the number of sweeps.
+        mean: Whether the end is E[v|h_n], as for images, instead of a draw.
 
     Raises:
         ConfigError: At sampling, for an energy without drawable conditionals.
@@ -35,42 +43,74 @@ class Gibbs(Sampler):
         torch.Size([5, 2])
     """
 
-    def __init__(self, *, n_steps: PositiveInt = 1000) -> None:
+    kinds = ("gibbs",)
+    denoise_std = 0.0
+
+    def __init__(self, *, n_steps: PositiveInt = 1000, mean: bool = False) -> None:
         self.n_steps = n_steps
+        self.mean = mean
 
     @staticmethod
     def supports(energy: object) -> bool:
         """Whether p(h|v) and p(v|h) of this energy can be sampled."""
         return isinstance(energy, ConditionalEnergy)
 
-    @torch.no_grad()
-    def latents(self, energy: Energy, n: int, generator: torch.Generator) -> Tensor:
-        """The latents of n independent chains after the last sweep, shape (n, H)."""
-        if not isinstance(energy, ConditionalEnergy):
-            raise ConfigError(
-                f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, "
-                "which Gibbs sampling needs: use Langevin dynamics."
-            )
-        like = tensor_of(energy, generator.device)
-        v = torch.rand((n, *energy.event_shape), generator=generator, dtype=like.dtype, device=like.device)
-        h = energy.latent_mean(v)
-        for _ in range(self.n_steps):
-            h = energy.sample_latent(energy.sample_visible(h, generator), generator)
-        return h
+    @property
+    def title(self) -> str:
+        """The samples in words, for figures and messages."""
+        return f"Gibbs samples, {self.n_steps} sweeps"
 
-    @torch.no_grad()
+    def of_means(self) -> Gibbs:
+        """The same chains, which end at E[v|h]."""
+        chains = copy.copy(self)
+        chains.mean = True
+        return chains
+
+    def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Where v begins: uniform in [0, 1], shape (B, *shape)."""
+        return noise.uniform(shape, dtype=dtype)
+
+    def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """v and h after each sweep, or v at given latents; see :meth:`Dynamics.steps`."""
+        energy = _conditional(chains)
+        h = (*chains.start, *chains.given)[-1]
+        for first in range(0, self.n_steps, SWEEPS):
+            shape = (min(SWEEPS, self.n_steps - first),)
+            of_v = noise.rows(lambda g, shape=shape: energy.visible_noise(shape, chains.start[0], g))
+            of_h = noise.rows(lambda g, shape=shape: energy.latent_noise(shape, chains.start[0], g))
+            for v_noise, h_noise in zip(of_v.unbind(1), of_h.unbind(1), strict=True):
+                v = chains.kept(unrounded(energy.draw_visible, h, v_noise))
+                h = h if chains.given else unrounded(energy.draw_latent, v, h_noise)
+                yield (v,) if chains.given else (v, h)
+
+    def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
+        """The variables after each sweep, and v given the last h; see :meth:`Dynamics.trajectory`."""
+        x = chains.start
+        for x in self.steps(chains, noise):
+            yield x
+        energy = _conditional(chains)
+        h = (*x, *chains.given)[-1]
+        v_noise = noise.rows(lambda g: energy.visible_noise((), h, g))
+        v = unrounded(energy.visible_mean, h) if self.mean else unrounded(energy.draw_visible, h, v_noise)
+        yield (chains.kept(v), *x[1:])
+
     def sample(self, energy: Energy, n: int, generator: torch.Generator, *, mean: bool = False) -> Tensor:
         """Samples of v from n independent chains.
 
         Args:
             energy: The model; its device and type are those of the samples.
             n: Number of chains.
-            generator: Source of all randomness, on the energy's device.
+            generator: Source of the seed of all noise.
             mean: Whether to return E[v|h] at the last latents, as for images, instead of a draw v ~ p(v|h).
 
         Returns:
             Shape (n, *event).
         """
-        h = self.latents(energy, n, generator)
-        model = cast(ConditionalEnergy, energy)
-        return model.visible_mean(h) if mean else model.sample_visible(h, generator)
+        return in_large_batches(self.of_means() if mean else self, energy).sample(energy, n, generator)
+
+
+def _conditional(chains: Chains) -> ConditionalEnergy:
+    """The model of chains whose conditionals can be drawn from."""
+    if chains.conditional is None:
+        raise ConfigError("Gibbs sampling needs p(h|v), p(v|h) to draw from: use Langevin dynamics.")
+    return chains.conditional

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
+from eblvm_lit.samplers.energy_grad import unrounded
 from eblvm_lit.samplers.hmc import HMC, MoveNoise
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
@@ -31,8 +34,8 @@ class GibbsLangevin(Dynamics):
     Example:
         >>> import torch
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>> from eblvm_lit.samplers.chain_samples import ChainSamples
-        >>> sampler = ChainSamples(dynamics=GibbsLangevin(n_steps=10))
+        >>> from eblvm_lit.samplers.sampler import Sampler
+        >>> sampler = Sampler(dynamics=GibbsLangevin(n_steps=10))
         >>> sampler.sample(GRBM(v_dim=2, h_dim=3), 5, torch.Generator()).shape
         torch.Size([5, 2])
     """
@@ -59,7 +62,7 @@ class GibbsLangevin(Dynamics):
         size = v[0].numel()
         moves = self.n_moves
         for normal, uniform in noise.steps(self.n_steps, moves * size, moves, dtype=v.dtype):
-            h = () if chains.draw_latents is None else (chains.draw_latents(v, noise),)
+            h = () if chains.given else (self._latents(chains, v, noise),)
             flat = FlatChains(
                 chains._replace(start=(v,), given=h or chains.given, moving=chains.moving and chains.moving[:1])
             )
@@ -71,3 +74,10 @@ class GibbsLangevin(Dynamics):
                 here = (move.energy, move.slope)
             (v,) = flat.parts(x)
             yield v, *h
+
+    @staticmethod
+    def _latents(chains: Chains, v: Tensor, noise: SampleNoise) -> Tensor:
+        """h ~ p(h|v), shape (B, H)."""
+        energy = cast(ConditionalEnergy, chains.conditional)
+        drawn = noise.rows(lambda generator: energy.latent_noise((1,), v, generator))[:, 0]
+        return unrounded(lambda v: energy.draw_latent(v, drawn), v)

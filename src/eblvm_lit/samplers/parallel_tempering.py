@@ -41,7 +41,7 @@ class ParallelTempering(Dynamics):
         >>> two_modes = lambda x: 20 * (x.abs() - 1).square().sum(1)
         >>> tempering, noise = ParallelTempering(n_steps=300, step_size=0.3), SampleNoise(0, range(500))
         >>> chains = Chains(two_modes, (torch.ones(500, 1),))
-        >>> (x,) = tempering.run(chains, noise)
+        >>> (x,) = tempering.end(chains, noise)
         >>> bool(abs((x > 0).double().mean() - 0.5) < 0.07)
         True
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -43,8 +43,11 @@ class SampleNoise:
 
     def __call__(self, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Standard normal numbers, shape (B, *shape)."""
-        options = {"dtype": dtype, "device": self.device}
-        return torch.stack([torch.randn(shape, generator=g, **options) for g in self.generators])
+        return self.rows(lambda g: torch.randn(shape, generator=g, dtype=dtype, device=self.device))
+
+    def rows(self, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
+        """What is drawn from the generator of each sample, shape (B, *shape of a draw)."""
+        return torch.stack([draw(generator) for generator in self.generators])
 
     def steps(
         self, n: int, normal: int, uniform: int = 0, *, dtype: torch.dtype = torch.float32
@@ -61,9 +64,8 @@ class SampleNoise:
 
     def uniform(self, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Uniform numbers in [0, 1), shape (B, *shape)."""
-        options = {"dtype": dtype, "device": self.device}
-        return torch.stack([torch.rand(shape, generator=g, **options) for g in self.generators])
+        return self.rows(lambda g: torch.rand(shape, generator=g, dtype=dtype, device=self.device))
 
     def integers(self, high: int) -> Tensor:
         """One uniform integer in [0, high) for each sample, shape (B,)."""
-        return torch.cat([torch.randint(high, (1,), generator=g, device=self.device) for g in self.generators])
+        return self.rows(lambda g: torch.randint(high, (), generator=g, device=self.device))

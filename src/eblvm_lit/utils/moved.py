@@ -26,12 +26,19 @@ MOVED = {
     "evaluation.samples.masks": "draws.masks",
     "evaluation.samples.point_samples": "draws.points",
     "evaluation.samples.sample_cache": "draws.cache",
+    "samplers.chain_samples.ChainSamples": "samplers.sampler.Sampler",
+    "figures.generator_samples.GeneratedSamples": "figures.samples.Samples",
+    "figures.generator_energies.GeneratedEnergies": "figures.energies.Energies",
+    "figures.generator_interpolation.GeneratedInterpolation": "figures.interpolation_grid.Interpolation",
 }
 # Figures that are no parts any more: studies among the metrics draw what they find.
 DROPPED = (
     "eblvm_lit.figures.hypergradient_bias_curves.BiasCurves",
     "eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves",
 )
+# Who drew points by so many steps of such a size, which the sampler says now.
+STEPS = ("draws.points.PointSamples", "evaluation.modes.Modes", "figures.samples.Samples")
+FITTING = "eblvm_lit.draws.choice.FittingSampler"
 
 
 def with_present_names(node: Any) -> Any:
@@ -44,8 +51,28 @@ def with_present_names(node: Any) -> Any:
     if isinstance(node, dict):
         if node.get("_target_") in DROPPED:
             return None
-        return {key: _present(value) if key == "_target_" else with_present_names(value) for key, value in node.items()}
+        named = {
+            key: _present(value) if key == "_target_" else with_present_names(value) for key, value in node.items()
+        }
+        return _with_present_samplers(named)
     return [with_present_names(value) for value in node] if isinstance(node, list) else node
+
+
+def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
+    """Replace the keys by which it was said who draws what: a flag of samplers, and steps beside them.
+
+    Example:
+        >>> _with_present_samplers({"_target_": "eblvm_lit.samplers.sampler.Sampler", "deep_images_only": True})
+        {'_target_': 'eblvm_lit.draws.choice.FittingSampler'}
+    """
+    if node.pop("deep_images_only", False):
+        node["_target_"] = FITTING
+    sampler = node.get("sampler")
+    if str(node.get("_target_")).removeprefix("eblvm_lit.") in STEPS and isinstance(sampler, dict):
+        steps = {key: node.pop(key) for key in ("n_steps", "step_size") if key in node}
+        # any other sampler draws by steps of its own
+        node["sampler"] = {**sampler, **steps} if sampler.get("_target_") == FITTING else sampler
+    return node
 
 
 def _present(name: Any) -> Any:

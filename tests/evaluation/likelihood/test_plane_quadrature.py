@@ -155,7 +155,7 @@ def mixture(centres, std=0.05):
     return OfDensity(lambda v: truth.log_density(truth, v))
 
 
-QUICK = {"n_samples": 1250, "n_steps": 60}
+QUICK = {"n_samples": 1250, "sampler": eb.Langevin(n_steps=60, step_size=1e-3)}
 
 
 def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost():
@@ -175,8 +175,14 @@ def test_one_gaussian_finds_no_mode_and_the_truth_finds_all():
     data = loaded(TriangleBlobs())
     v = data.splits.train
     gaussian = torch.distributions.MultivariateNormal(v.mean(0), v.T.cov())
-    assert numbers(Modes(n_steps=300), OfDensity(gaussian.log_prob), data)["modes"] == 0
-    assert numbers(Modes(n_steps=300), OfDensity(data.log_density), data)["modes"] == 3
+    assert (
+        numbers(Modes(sampler=eb.Langevin(n_steps=300, step_size=1e-3)), OfDensity(gaussian.log_prob), data)["modes"]
+        == 0
+    )
+    assert (
+        numbers(Modes(sampler=eb.Langevin(n_steps=300, step_size=1e-3)), OfDensity(data.log_density), data)["modes"]
+        == 3
+    )
 
 
 def test_the_share_of_one_gaussian_is_that_of_its_samples():

@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.tensors import median_distance
 from eblvm_lit.evaluation.criteria.base import RowCriterion
 from eblvm_lit.evaluation.features.base import Titles
 from eblvm_lit.evaluation.features.sets import FeatureSet
-from eblvm_lit.objectives.ksd import median_distance
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]

@@ -9,7 +9,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy, is_movable
 from eblvm_lit.evaluation.likelihood.ais import AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
 from eblvm_lit.evaluation.likelihood.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.samplers.hmc import HMC
@@ -69,7 +69,7 @@ class HamiltonianAIS:
     @staticmethod
     def supports(energy: object) -> bool:
         """Whether all variables that are left when latents are summed out are real."""
-        return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
+        return is_movable(energy)
 
     def estimate(self, energy: Energy, v: Tensor, generator: torch.Generator) -> AISEstimate:
         """Estimate log Z of a model.

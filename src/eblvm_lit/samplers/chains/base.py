@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 
-__all__ = ["Chain", "State", "energy_of"]
+__all__ = ["NegativePhase", "State", "energy_of"]
 
 State = dict[str, Tensor]
 
@@ -32,7 +32,7 @@ def energy_of(energy: Energy, state: State) -> Tensor:
     return energy.energy(state["v"], state["h"])
 
 
-class Chain(ABC):
+class NegativePhase(ABC):
     """A positive phase, the negative phase that starts from it, and the state that persistent chains keep.
 
     Attributes:
@@ -70,11 +70,11 @@ class Chain(ABC):
         """
         raise NotImplementedError
 
-    def jointly(self) -> Chain:
+    def jointly(self) -> NegativePhase:
         """This chain on (v, h), even where F is tractable."""
         return self
 
-    def weighted(self) -> Chain:
+    def weighted(self) -> NegativePhase:
         """This chain for walkers, which keep variables that :func:`energy_of` is a function of."""
         return self
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.chains.base import Chain, State
+from eblvm_lit.samplers.chains.base import NegativePhase, State
 
 __all__ = ["GibbsChain"]
 
 
-class GibbsChain(Chain):
+class GibbsChain(NegativePhase):
     r"""k block Gibbs sweeps that start at h ~ p(h|v).
 
     .. math:: h_0 \sim p(h|v), \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad t = 1, \dots, k

@@ -12,13 +12,13 @@ from torch import Tensor
 from eblvm_lit.core.ranges import Pair
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.samplers.chains.base import Chain, State, energy_of
+from eblvm_lit.samplers.chains.base import NegativePhase, State, energy_of
 from eblvm_lit.samplers.langevin import Langevin
 
 __all__ = ["LangevinChain"]
 
 
-class LangevinChain(Chain):
+class LangevinChain(NegativePhase):
     r"""k Langevin steps on v down F where that is tractable, on (v, h) jointly down E elsewhere.
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)

@@ -1,8 +1,9 @@
-"""Samples of a model by any dynamics: on v, on (v, h), or on v with latents of the posterior."""
+"""What draws samples of a model: chains of any dynamics, on v, on (v, h), or on v with latents of the posterior."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
@@ -10,22 +11,23 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from eblvm_lit.core.eval_mode import eval_mode
+from eblvm_lit.core.tensors import tensor_of
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.posteriors.base import Posterior
-from eblvm_lit.samplers.base import Sampler
+from eblvm_lit.posteriors.base import Posterior, posterior_mean
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
-from eblvm_lit.samplers.energy_grad import unrounded
-from eblvm_lit.samplers.eval_mode import eval_mode, posterior_mean
 from eblvm_lit.samplers.sample_noise import SampleNoise
 
-__all__ = ["ChainSamples", "with_latents"]
+__all__ = ["ChainSamples", "Kind", "Sampler", "in_large_batches", "with_latents"]
+
+N_NUMBERS = 2**24
 
 Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs"]
 
 
-class ChainSamples(Sampler):
+class Sampler:
     r"""Draws v of a model by chains.
 
     ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
@@ -36,17 +38,16 @@ class ChainSamples(Sampler):
 
     with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``mean``: v moves down
     :math:`E(v, E_q[h|v])`, differentiated through q, too; its steps can be Metropolis-adjusted. ``gibbs``: h is drawn
-    from p(h|v), which must be known, and v moves down E(., h). ``auto``: the first of the dynamics' own kinds that the
-    model allows: marginal, posterior, joint; gibbs of GibbsLangevin. The score is no gradient of an energy, and is for
-    annealed Langevin dynamics alone. Sample i depends on the seed and on i, not on its batch.
+    from p(h|v), which must be known, and v moves down E(., h), or is drawn from p(v|h). ``auto``: the first of the
+    dynamics' own kinds that the model allows, in the order of :attr:`Dynamics.kinds`. The score is no gradient of an
+    energy, and is for Langevin dynamics without adjustment only. Sample i depends on the seed and on i, not on its
+    batch.
     Reference: Bao et al. 2020 and 2021, code; VaES of Bao et al. 2021 for the score.
 
     Args:
         dynamics: What moves the chains.
         kind: As above.
         batch_size: Samples drawn at a time.
-        deep_images_only: Whether it is chosen for images of models without known conditionals alone: figures, metrics
-            and :meth:`TrainedRun.sample` then draw all else by Gibbs sampling or plain Langevin dynamics.
         denoise_latents: Whether the last step of joint chains moves the latents, too, as in the released code. They
             carry no data noise, so by default it does not.
         bfloat16: Whether products of slopes are rounded to bfloat16, which takes half the time where the device has
@@ -59,7 +60,7 @@ class ChainSamples(Sampler):
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
         >>> from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
         >>> short = AnnealedLangevin(n_hot=0, n_falling=10, n_cold=0)
-        >>> samples = ChainSamples(dynamics=short, batch_size=3)
+        >>> samples = Sampler(dynamics=short, batch_size=3)
         >>> samples.draw(GaussianLatentModel(v_dim=2, h_dim=3), range(5), seed=0).shape
         torch.Size([5, 2])
     """
@@ -70,22 +71,15 @@ class ChainSamples(Sampler):
         dynamics: Dynamics,
         kind: Kind = "auto",
         batch_size: PositiveInt = 100,
-        deep_images_only: bool = False,
         denoise_latents: bool = False,
         bfloat16: bool = False,
     ) -> None:
         self.dynamics = dynamics
         self.kind = kind
         self.batch_size = batch_size
-        self.deep_images_only = deep_images_only
         self.denoise_latents = denoise_latents
         self.bfloat16 = bfloat16
         self.record: dict[str, float] = {}
-
-    @property
-    def needs_examples(self) -> bool:
-        """Whether training examples decide where samples of a model with a posterior come from."""
-        return self.kind in ("auto", "posterior")
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
         """The kind of samples that are drawn of a model; None where it does not allow any."""
@@ -109,12 +103,17 @@ class ChainSamples(Sampler):
         """
         kind = self.kind_for(energy, posterior, examples)
         if kind is None:
-            raise ConfigError(
-                f"{type(energy).__name__} cannot be sampled by {type(self.dynamics).__name__} of kind {self.kind}: "
-                "marginal needs a free energy, posterior, mean and score a posterior, joint real latents, "
-                f"gibbs a known p(h|v). The kinds of these dynamics are {', '.join(self.dynamics.kinds)}."
-            )
+            raise ConfigError(self.refusal(energy))
         return kind
+
+    def refusal(self, energy: Energy | None) -> str:
+        """The sentence by which a model is refused."""
+        return (
+            f"{type(energy).__name__} cannot be sampled by {type(self.dynamics).__name__} of kind {self.kind}: "
+            "marginal needs a free energy, posterior, mean and score a posterior, joint real latents, gibbs "
+            "conditionals p(h|v), p(v|h) to draw from. "
+            f"The kinds of these dynamics are {', '.join(self.dynamics.kinds)}."
+        )
 
     def sample(
         self,
@@ -145,7 +144,6 @@ class ChainSamples(Sampler):
         seed: int,
         posterior: Posterior | None = None,
         examples: Tensor | None = None,
-        as_float: Callable[[Tensor], Tensor] | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> Tensor:
         """Samples of the model, shape (n, *event).
@@ -155,34 +153,29 @@ class ChainSamples(Sampler):
             samples: Their indices.
             seed: The run's seed.
             posterior: q, for latents.
-            examples: Training examples, shape (n, *event), for latents.
-            as_float: Converts examples that are bytes to floats.
+            examples: Training examples as the model sees them, shape (n, *event), for latents.
             on_step: Called with the number of samples that have moved a step.
 
         Raises:
             ConfigError: If the model does not allow samples of this kind, or if they diverge.
         """
-        prepare = self._chains(energy, posterior, examples, as_float)
+        prepare = self._chains(energy, posterior, examples)
         return self.run(energy, prepare, samples, seed=seed, on_step=on_step)
 
     def _chains(
-        self,
-        energy: Energy,
-        posterior: Posterior | None,
-        examples: Tensor | None,
-        as_float: Callable[[Tensor], Tensor] | None,
+        self, energy: Energy, posterior: Posterior | None, examples: Tensor | None
     ) -> Callable[[slice, SampleNoise], Chains]:
         """A function that maps a batch and its noise to its chains."""
         kind = self.check(energy, posterior, examples)
         dynamics = self.dynamics
-        dtype = next(energy.parameters()).dtype
+        dtype = tensor_of(energy, "cpu").dtype
 
         def prepare(_: slice, noise: SampleNoise) -> Chains:
             v = dynamics.start(tuple(energy.event_shape), noise, dtype=dtype)
             if kind == "marginal":
                 return Chains(cast(MarginalEnergy, energy).free_energy, (v,))
             if kind == "joint":
-                h = dynamics.start((energy.h_dim,), noise, dtype=dtype)
+                h = dynamics.start_latents(energy.h_dim, noise, dtype=dtype)
                 return Chains(energy.energy, (v, h), denoised=(True, self.denoise_latents))
             if kind == "gibbs":
                 return with_latents(cast(ConditionalEnergy, energy), v)
@@ -194,7 +187,7 @@ class ChainSamples(Sampler):
             if kind == "score":
                 return Chains(lambda v: energy.energy(v, posterior_mean(q, v.detach())), (v,))
             rows = known[noise.integers(len(known)).to(known.device)].to(v.device)
-            h = posterior_mean(q, (rows if as_float is None else as_float(rows)).to(dtype))
+            h = posterior_mean(q, rows.to(dtype))
             return Chains(energy.energy, (v,), given=(h,))
 
         return prepare
@@ -220,7 +213,7 @@ class ChainSamples(Sampler):
         Raises:
             ConfigError: Without any sample, or if the chains diverge.
         """
-        device = next(energy.parameters()).device
+        device = tensor_of(energy, "cpu").device
         ends = []
         trace = ChainTrace()
         with eval_mode(energy):
@@ -229,17 +222,22 @@ class ChainSamples(Sampler):
                 noise = SampleNoise(seed, samples[rows], device=device)
                 chains = prepare(rows, noise)
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
-                    ends.append(self.dynamics.run(chains, noise, on_step=on_step, trace=trace)[0])
+                    ends.append(self.dynamics.end(chains, noise, on_step=on_step, trace=trace)[0])
                 trace.next_batch()
         self.record = trace.close()
         return torch.cat(ends)
 
 
+ChainSamples = Sampler  # its former name
+
+
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
     """Chains of v and of latents that are drawn from p(h|v)."""
+    h = energy.latent_mean(v).detach()
+    return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
-    def draw(v: Tensor, noise: SampleNoise) -> Tensor:
-        rows = [energy.latent_noise((1,), v, generator) for generator in noise.generators]
-        return unrounded(lambda v: energy.draw_latent(v, torch.cat(rows)), v)
 
-    return Chains(energy.energy, (v, energy.latent_mean(v).detach()), denoised=(True, False), draw_latents=draw)
+def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
+    """A sampler that draws many samples at a time: as many as 2^24 random numbers serve for 50 steps."""
+    n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
+    return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

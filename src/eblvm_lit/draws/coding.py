@@ -7,8 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.methods.parts import MethodParts
-from eblvm_lit.samplers.eval_mode import eval_mode
 
 __all__ = ["decode", "encode", "reconstruct", "reconstructs"]
 

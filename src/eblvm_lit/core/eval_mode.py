@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from eblvm_lit.posteriors.base import Posterior
-
-__all__ = ["eval_mode", "posterior_mean"]
+__all__ = ["eval_mode"]
 
 
 @contextmanager
@@ -35,19 +32,3 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
             part.training = mode
         for p, flag in flags:
             p.requires_grad_(flag)
-
-
-def posterior_mean(posterior: Posterior, v: Tensor) -> Tensor:
-    """E_q[h|v], shape (B, H), with the posterior in evaluation mode.
-
-    Args:
-        posterior: q.
-        v: Shape (B, *event), floats on any device.
-
-    Example:
-        >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> posterior_mean(LinearGaussianPosterior(v_dim=2, h_dim=3), torch.zeros(5, 2)).requires_grad
-        False
-    """
-    with eval_mode(posterior), torch.no_grad():
-        return posterior.mean(v.to(next(posterior.parameters())))
