@@ -84,7 +84,7 @@ class Part:
 def parts(n_devices: int) -> list[Part]:
     """All there is to do, the most important first within each section."""
     cell = "gpu_cell"
-    methods = sorted(path.stem for path in (ROOT / "conf" / "method").glob("*.yaml"))
+    methods = sorted(path.stem for path in (ROOT / "conf" / "method").glob("[!_]*.yaml"))
     found = []
     for name in methods:
         base = POINTS if name in ("snl", "vsnl") else DIGITS

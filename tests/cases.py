@@ -21,6 +21,7 @@ from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
+from eblvm_lit.optimizers.late_start import LateStart
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
 from eblvm_lit.scores.particles import ExactParticles, RefinedParticles
@@ -724,10 +725,23 @@ def adam_case(name, **options):
     return twin_case(name, lambda: eb.Adam(lr=0.05, **options), lambda ps: torch.optim.Adam(ps, lr=0.05, **options))
 
 
+class LateTwin(torch.optim.Adam):
+    """Adam of torch whose last parameter has no gradient in the first step."""
+
+    def step(self):
+        last = self.param_groups[0]["params"][-1]
+        if not self.state:
+            last.grad = None
+        super().step()
+
+
 OPTIMIZERS = [
     twin_case("sgd", lambda: eb.SGD(lr=0.05), lambda ps: torch.optim.SGD(ps, lr=0.05)),
     adam_case("adam", betas=(0.9, 0.95)),
     adam_case("adam-decay", betas=(0.0, 0.9), weight_decay=0.1, eps=1e-3),
+    twin_case(
+        "late", lambda: LateStart(rule=eb.Adam(lr=0.05), late="y"), lambda ps: LateTwin(ps, lr=0.05, betas=(0.9, 0.95))
+    ),
 ]
 
 lr_scheduler = torch.optim.lr_scheduler

@@ -50,7 +50,7 @@ def distance(one, other):
 
 
 def test_every_method_is_among_the_cases():
-    methods = {path.stem for path in (CONF / "method").glob("*.yaml")}
+    methods = {path.stem for path in (CONF / "method").glob("[!_]*.yaml")}
     named = {name.split()[0] for name in CASES}
     assert methods - named == set()
 
