@@ -70,22 +70,16 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
     sweepers; None where none is asked for, or a job of a plain grid has failed, whose other jobs still run.
     """
     # these take half a second, for which --help need not wait
-    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import CompactHydraException
 
-    from eblvm_lit.cli.hints import refuse_unread
     from eblvm_lit.cli.sweeps import worst_value
-    from eblvm_lit.data.files import look_for_folder
     from eblvm_lit.errors import ConfigError, EblvmError, InterruptedRunError, NonFiniteError
-    from eblvm_lit.runs.instantiate import to_plain
     from eblvm_lit.utils.command_line import in_sweep
 
     in_grid = in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
     outcome = SimpleNamespace(metrics={}, value=None)
     try:
-        if HydraConfig.initialized() and "method" in cfg:
-            refuse_unread(cfg, HydraConfig.get().overrides.task)
-            look_for_folder(to_plain(cfg.data, "data"))
+        _check_words(cfg)
         yield outcome
         if (name := cfg.get("optimized_metric")) is not None:
             if name not in outcome.metrics:
@@ -106,3 +100,16 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
         if not in_grid:
             raise
         log.exception("The job has failed; the other jobs of the sweep still run.")
+
+
+def _check_words(cfg: DictConfig) -> None:
+    """Refuse words of the command line that nothing in this run reads, and a folder of data that is not there."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from eblvm_lit.cli.hints import refuse_unread
+    from eblvm_lit.data.files import look_for_folder
+    from eblvm_lit.runs.instantiate import to_plain
+
+    if HydraConfig.initialized() and "method" in cfg:
+        refuse_unread(cfg, HydraConfig.get().overrides.task)
+        look_for_folder(to_plain(cfg.data, "data"))
