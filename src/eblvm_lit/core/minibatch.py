@@ -72,7 +72,7 @@ class Minibatch:
         return tensors
 
     def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - of processes
-        """Return the minibatch for another set of n examples that the same processes share, such as persistent chains."""
+        """Return the minibatch of another set of n examples that the processes share, such as persistent chains."""
         return self
 
 
