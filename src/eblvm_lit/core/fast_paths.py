@@ -1,12 +1,12 @@
 """Workarounds that use internals of PyTorch's compiler and optimizers, and the reason for each of them.
 
 ================================ =======================================================================================
-``compile_fx``, ``_straight``    The wrapper that torch.compile puts around a graph costs 19 % of an iteration of BiDSM
-                                 on the checkerboard (K = N = 5: 485 us with it, 408 us without), and 45 % of an
+``compile_fx``, ``_straight``    The wrapper that torch.compile puts around a graph adds 19 % to an iteration of BiDSM
+                                 on the checkerboard (K = N = 5: 485 us with it, 408 us without), and 45 % to an
                                  iteration of DSM (87 and 60 us).
 ``CustomGraphPass``              Processes that make exchanges in different orders would wait for each other forever.
                                  Also, Inductor's cache gave AVX512 kernels to an AVX2 processor, which computed NaN.
-``Optimizer.step.hooked``        PyTorch's profiling and hooks cost 13 % of that iteration of BiDSM (188 us with them,
+``Optimizer.step.hooked``        PyTorch's profiling and hooks add 13 % to that iteration of BiDSM (188 us with them,
                                  167 us without).
 ================================ =======================================================================================
 """
@@ -76,7 +76,8 @@ def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     class Pass(_ExchangesInOrder, CustomGraphPass):
         """The pass as a ``CustomGraphPass``, the only kind of pass with which Inductor caches compiled code."""
 
-    # On a CPU, the C++ wrapper compiles in a quarter of the time that many small kernels called from Python take.
+    # On a CPU, a C++ wrapper calls the kernels, because many small kernels that Python calls take four times as long to
+    # compile.
     on_cpu = all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
     patches = {"post_grad_custom_pre_pass": Pass(), "cpp_wrapper": on_cpu}
     return cast(Callable[..., Sequence[Any]], compile_fx(graph, inputs, config_patches=patches))

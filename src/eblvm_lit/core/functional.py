@@ -169,7 +169,7 @@ def is_plain_first_order() -> bool:
 
 
 def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """Return a function that computes (gradient, value) or (gradient, (value, aux)), as ``torch.func.grad_and_value``.
+    """Return a function that computes (gradient, value) or (gradient, (value, aux)), as in ``torch.func``.
 
     Args:
         fn: A function that returns a scalar, or (scalar, aux).
@@ -189,7 +189,7 @@ def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
 
 
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """Return a function that computes the gradient or (gradient, aux), as ``torch.func.grad``.
+    """Return a function that computes the gradient or (gradient, aux), like ``torch.func.grad``.
 
     Example:
         >>> grad(lambda x: x**3)(torch.tensor(2.0))
@@ -250,7 +250,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
-    """Run ``fn`` once and return its value, its pullback and aux, as ``torch.func.vjp`` with ``has_aux``.
+    """Run ``fn`` once and return its value, its pullback and aux, like ``torch.func.vjp`` with ``has_aux``.
 
     With plain autograd the pullback frees the graph, so it can be called only once, and cannot be differentiated.
 
@@ -259,7 +259,8 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
         primal: The point at which ``fn`` is evaluated.
 
     Returns:
-        The value, detached; the pullback, which maps a cotangent of the value's shape to one like ``primal``; and aux.
+        The value, which is a constant in later gradients; the pullback, which maps a cotangent of the value's shape to
+        one in the form of ``primal``; and aux.
 
     Example:
         >>> value, pull, _ = vjp(lambda x: (x**2, {}), torch.tensor([1.0, 3.0]))
@@ -315,7 +316,7 @@ class SharedFeatures(Params):
         return pulled
 
     def push(self, tangent: Tensor) -> Tensor:
-        """Compute J t for a tangent t of x's shape, where J is the Jacobian of g at x.
+        """Compute the product J t for a tangent t of x's shape, where J is the Jacobian of g at x.
 
         The result has f's shape and is differentiable. It is computed as a derivative of the last :meth:`pull`, which
         is linear in its cotangent.

@@ -151,7 +151,10 @@ class ShardedMinibatch(Minibatch):
         return take_rows(tensors, axes, self.shard)
 
     def of(self, n: int, device: torch.device) -> Minibatch:
-        """Return another set of n examples, divided among the same processes; n must pass :func:`check_shared`."""
+        """Return the minibatch of another n examples, divided among the same processes.
+
+        n must have passed :func:`check_shared`.
+        """
         return ShardedMinibatch(cast(Shard, shard_of(n, device)), self.weight)
 
 

@@ -30,7 +30,7 @@ N_EXAMPLES = 1000  # the number of training images that enter the digest
 
 
 class SampleCache(DrawnAsTheRun, ImageSource):
-    """A source of images that stores samples on disk as bytes, and draws only samples that are missing there.
+    """A source of images that stores samples on disk as 8-bit images, and draws only those that are missing there.
 
     The folder is named by a digest of everything that the samples depend on. Each batch is one file, which is written
     completely or not at all. An interrupted run therefore resumes at the first missing batch, and a request for more

@@ -95,7 +95,7 @@ class ChainDraws(Draws):
         return self.data.as_float(self.data.splits.train[:n])
 
     def of_means(self) -> Draws | None:
-        """Return the same chains with E[v|h] as their last step, for Gibbs sampling; None for other dynamics."""
+        """Return the same chains with E[v|h] as their result, for Gibbs sampling; None for other dynamics."""
         if not isinstance(self.sampler.dynamics, Gibbs):
             return None
         sampler = copy.copy(self.sampler)

@@ -29,9 +29,12 @@ EnergyAt = Callable[[Tensor], LatentEnergy]  # maps v (B, *event) to E(v, .)
 class Energy(nn.Module, ABC):
     r"""A joint energy, :math:`p(v, h) \propto \exp(-E(v, h; \theta))`.
 
+    In all shapes B is the number of examples, ``*event`` is the shape of one v, H is the number of latents, and ``*L``
+    stands for any number of leading axes, such as one of L particles for each v.
+
     Attributes:
-        event_shape: Shape of one v.
-        h_dim: Number of latents.
+        event_shape: The shape of one v.
+        h_dim: The number of latents.
         continuous: Whether h is real; False for binary latents.
         shared_features: The precomputed features of v if this module is bound to the parameters that
             :meth:`share_features` returned, else None.

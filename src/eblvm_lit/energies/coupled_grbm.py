@@ -118,7 +118,10 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         return torch.stack(bits, -1).to(noise.dtype)
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r"""Compute :math:`-\sum_i \sigma_i^{-2} + E[\|Uh\|^2 | v] - \|U E[h|v]\|^2`, shape (B,)."""
+        r"""Compute the trace of the Hessian of log p(v), shape (B,).
+
+        .. math:: -\sum_i \sigma_i^{-2} + E[\|Uh\|^2 | v] - \|U E[h|v]\|^2
+        """
 
         def variance(v: Tensor) -> Tensor:
             p = self._exponents(v).softmax(-1)

@@ -86,7 +86,10 @@ class GaussianLatentModel(ConditionalEnergy):
         return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.W.T
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r"""Compute :math:`-\sum_i \sigma_i^{-2} + \|W\|_F^2`, which is the same for every v, shape (B,)."""
+        r"""Compute the trace of the Hessian of log p(v), shape (B,), which is the same for every v.
+
+        .. math:: -\sum_i \sigma_i^{-2} + \|W\|_F^2
+        """
         return (self.W.square().sum() - (-2 * self.log_std).exp().sum()).expand(len(v))
 
     def marginal(self) -> torch.distributions.MultivariateNormal:

@@ -1,4 +1,4 @@
-"""The base class of the noise distributions of noise-contrastive estimation."""
+"""The base class of the noise distributions for noise-contrastive estimation."""
 
 from __future__ import annotations
 

@@ -24,6 +24,9 @@ def latent_gradient(energy: LatentEnergy, h: Tensor) -> Tensor:
 class Posterior(nn.Module, ABC):
     """A variational posterior q(h|v; phi), sampled from noise that the caller draws.
 
+    In all shapes B is the number of examples, ``*event`` is the shape of one v, H is the number of latents, and ``*L``
+    stands for any number of leading axes, such as one of L particles for each v.
+
     Attributes:
         h_dim: The number of latents.
         continuous: Whether log q(h|v) has a meaningful gradient in h; False for (relaxed) binary latents.

@@ -29,7 +29,7 @@ def free_energy_bound(
     .. math:: F(v) \le E_{q(h|v)} [E(v, h) + \log q(h|v)]
 
     Args:
-        energy: The joint energy.
+        energy: The energy, with or without a tractable F.
         posterior: The posterior q; not used if F is tractable.
         v: Examples, shape (n, *event); they are evaluated in chunks of 500.
         generator: The generator that draws the latents, on v's device.

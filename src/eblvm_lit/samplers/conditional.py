@@ -148,7 +148,10 @@ def draw_between(
 
 
 def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
-    """Return whether the dynamics can complete images: the energy has F(v) or real latents, or p(h|v) for Gibbs."""
+    """Return whether the dynamics can complete a model's images.
+
+    The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v).
+    """
     if dynamics is not None and "gibbs" in dynamics.kinds:
         return isinstance(energy, ConditionalEnergy)
     return is_movable(energy)

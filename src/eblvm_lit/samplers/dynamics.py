@@ -29,8 +29,8 @@ class Chains(NamedTuple):
         start: The initial variables, each of shape (B, *its shape).
         given: Tensors that stay fixed, such as given latents, each of shape (B, *its shape).
         moving: For each variable a factor on drift and noise, for example 0 where a pixel is kept; None for 1.
-        denoised: For each variable whether the denoising step changes it, which latents, free of data noise, do not
-            need; None for all.
+        denoised: For each variable whether the denoising step changes it; None if it changes all of them. Latents
+            contain no data noise and need no denoising.
         conditional: The energy, if p(h|v) and p(v|h) can be sampled exactly, else None.
     """
 

@@ -46,7 +46,7 @@ def run_chain(langevin: Langevin, energy: TotalEnergy, noise: dict[str, Tensor])
 
 
 class PosteriorChain(nn.Module):
-    """An encoder without a network, which finds latents of v by Langevin steps on E(v, h) that start at N(0, I).
+    """An encoder without a network, which draws latents of v by Langevin steps on E(v, h) that start from N(0, I).
 
     All v share one start and one noise sequence, which are functions of the seed, so that h depends only on v and not
     on the batch. Each h is a sample of the short-run chain; the samples of different v are not independent.
@@ -77,7 +77,7 @@ class PosteriorChain(nn.Module):
         return self.draws(v, 1)[0]
 
     def draws(self, v: Tensor, n: int) -> Tensor:
-        """Draw n latents of each v, shape (n, B, H), by n different chains, the first of which is :meth:`forward`."""
+        """Draw n latents of each v by n different chains, shape (n, B, H); :meth:`forward` runs the first of them."""
         found = []
         for i in range(n):
             generator = keyed_generator(self.seed, "posterior chain", i)

@@ -240,12 +240,12 @@ ChainSamples = Sampler  # the former name of the class, which saved configuratio
 
 
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
-    """Return joint chains that start at v and at the latents' mean E[h|v], for kinds that draw h from p(h|v)."""
+    """Return joint chains that start at v and at the mean E[h|v], for dynamics that draw h from p(h|v)."""
     h = energy.latent_mean(v).detach()
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """Return a sampler whose batch is as large as 2^24 random numbers suffice for 50 steps, and at least 100."""
+    """Return a sampler with batches of the size for which 2^24 random numbers suffice for 50 steps, at least 100."""
     n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
     return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

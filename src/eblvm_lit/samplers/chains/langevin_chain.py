@@ -24,9 +24,9 @@ class LangevinChain(NegativePhase):
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
     Without a free energy the positive phase needs latents, too. They are drawn by Langevin steps on h at fixed v, which
-    start at N(0, I). New chains start at the positive phase, or at noise, with uniform v and h from N(0, I). The papers
+    start from N(0, I). New chains start from the positive phase, or from noise: uniform v, and h ~ N(0, I). The papers
     do not use Langevin chains for CD. Short Langevin chains are usual for deep energies; those of Nijkamp et al. 2019
-    start at noise.
+    start from noise.
 
     Args:
         n_steps: The number k of steps.
@@ -34,7 +34,7 @@ class LangevinChain(NegativePhase):
         noise_std: The standard deviation s of the noise; by default sqrt(a), for which the chain samples the model up
             to O(a).
         n_latent_steps: The number of steps that draw the positive phase's latents; not used if F is tractable.
-        uniform_start: The range (low, high) of the uniform v at which new chains start; null for a start at the data.
+        uniform_start: The range (low, high) of the uniform v from which new chains start; null to start from the data.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -100,7 +100,10 @@ class LangevinChain(NegativePhase):
         return self.latent_steps.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))[0]
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Draw the noise of each variable, shape (k, n, *its shape), and starts at noise under ``<name>_start``."""
+        """Draw the noise of each variable, shape (k, n, *its shape).
+
+        If new chains start from noise, their initial variables are included under ``<name>_start``.
+        """
         rows = {name: like.new_empty(n, *shape) for name, shape in self.shapes(energy).items()}
         noise = {name: self.steps.noise(x, generator) for name, x in rows.items()}
         if self.uniform_start is not None:
