@@ -62,7 +62,7 @@ class Minibatch:
         """
         return draw(v, generator)
 
-    def rows_of(self, tensors: Any, axes: Any = 0) -> Any:  # noqa: ARG002 - of processes
+    def rows_of(self, tensors: Any, axes: Any = 0) -> Any:  # noqa: ARG002 - ShardedMinibatch uses them
         """Select this process' examples from tensors that contain all examples of the minibatch.
 
         Args:
@@ -71,7 +71,7 @@ class Minibatch:
         """
         return tensors
 
-    def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - of processes
+    def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - ShardedMinibatch uses them
         """Return the minibatch of another set of n examples that the processes share, such as persistent chains."""
         return self
 
