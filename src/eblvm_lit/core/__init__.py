@@ -1,1 +1,1 @@
-"""Shared by all parts: functional modules, gradients, tensors, seeds, shards, fast paths of torch."""
+"""Helpers for all other folders: functional modules, gradients, tensors, seeds, shards, compilation."""

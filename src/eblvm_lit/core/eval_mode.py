@@ -1,4 +1,4 @@
-"""Evaluation mode for a block of code: no gradients of parameters, no statistics of the batch."""
+"""Evaluation mode for a block of code: no parameter gradients, and no batch statistics in batch normalisation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["eval_mode"]
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Set a module to evaluation mode and its parameters to need no gradient, and restore both afterwards.
+    """Put a module in evaluation mode and freeze its parameters inside this context, and restore both afterwards.
 
     Example:
         >>> layer = nn.Linear(2, 3)

@@ -1,11 +1,13 @@
-"""The internals of torch's compiler and optimizers that this package opens, and what that gains.
+"""Workarounds that use internals of PyTorch's compiler and optimizers, and the reason for each of them.
 
 ================================ =======================================================================================
-``compile_fx``, ``_straight``    What torch.compile puts around a graph in each call takes 19 % of an iteration of BiDSM
-                                 on the checkerboard (K = N = 5: 485 and 408 us), 45 % of DSM's (87 and 60 us).
-``CustomGraphPass``              Processes that make exchanges in different orders wait for each other forever; and
-                                 Inductor's cache gave AVX512 kernels to an AVX2 processor, which computed NaN.
-``Optimizer.step.hooked``        Torch's profiling and hooks take 13 % of that iteration of BiDSM (188 and 167 us).
+``compile_fx``, ``_straight``    The wrapper that torch.compile puts around a graph adds 19 % to an iteration of BiDSM
+                                 on the checkerboard (K = N = 5: 485 us with it, 408 us without), and 45 % to an
+                                 iteration of DSM (87 and 60 us).
+``CustomGraphPass``              Processes that make exchanges in different orders would wait for each other forever.
+                                 Also, Inductor's cache gave AVX512 kernels to an AVX2 processor, which computed NaN.
+``Optimizer.step.hooked``        PyTorch's profiling and hooks add 13 % to that iteration of BiDSM (188 us with them,
+                                 167 us without).
 ================================ =======================================================================================
 """
 
@@ -19,18 +21,19 @@ from torch import Tensor
 
 __all__ = ["compile_step", "without_hooks"]
 
-# The namespace of operations between processes: (..., the result of the operation before it or None) -> a tensor.
+# The namespace of the custom operators that exchange tensors between processes. Each takes as its last argument the
+# result of the exchange before it, or None, and returns a tensor.
 EXCHANGES = "eblvm_lit"
 
 
 class _ExchangesInOrder:
-    """Makes each exchange between processes wait for the one before it.
+    """A compiler pass that makes each exchange between processes depend on the exchange before it.
 
-    A compiler orders by sizes, which differ between processes.
+    Otherwise the compiler orders the exchanges by tensor sizes, which differ between processes.
     """
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        """Order, in place."""
+        """Order the exchanges of the graph, in place."""
         last: torch.fx.Node | None = None
         for node in graph.nodes:
             if getattr(node.target, "namespace", None) == EXCHANGES:
@@ -38,12 +41,12 @@ class _ExchangesInOrder:
                 last = node
 
     def uuid(self) -> bytes:
-        """For the compiler's cache: changes with the pass and with the processor's vector width."""
+        """Return the key for the compiler's cache: this pass's version and the processor's vector width."""
         return f"eblvm_lit.exchanges_in_order.1 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
 class _Graph:
-    """What a backend made of a graph; it remembers the tensors of its last call until told to forget them."""
+    """A compiled graph that remembers the inputs and outputs of its last call until told to forget them."""
 
     def __init__(self, run: Callable[..., Sequence[Any]]) -> None:
         self.run = run
@@ -59,28 +62,29 @@ class _Graph:
         return outputs
 
     def forget(self) -> None:
-        """Keep no tensor alive from here on."""
+        """Drop the remembered tensors, and remember none from now on."""
         self.remembers = False
         self.inputs = ()
         self.outputs = ()
 
 
 def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-    """What Inductor makes of a graph for inputs like these."""
-    from torch._inductor.compile_fx import compile_fx  # takes seconds, and has no place in an old torch
+    """Compile a graph with Inductor for inputs like these."""
+    from torch._inductor.compile_fx import compile_fx  # imported here: it takes seconds, and old PyTorch lacks it
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class Pass(_ExchangesInOrder, CustomGraphPass):
-        """Inductor caches what it compiles with a pass of this class alone."""
+        """The pass as a ``CustomGraphPass``, the only kind of pass with which Inductor caches compiled code."""
 
-    # of small kernels called from Python a graph is compiled in four times the time
+    # On a CPU, a C++ wrapper calls the kernels, because many small kernels that Python calls take four times as long to
+    # compile.
     on_cpu = all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
     patches = {"post_grad_custom_pre_pass": Pass(), "cpp_wrapper": on_cpu}
     return cast(Callable[..., Sequence[Any]], compile_fx(graph, inputs, config_patches=patches))
 
 
 def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tuple[Any, ...]]]:
-    """Every tensor in dicts, lists and tuples, and the keys that lead to it."""
+    """Yield every tensor in nested dicts, lists and tuples, with the path of keys that leads to it."""
     if isinstance(tree, Tensor):
         yield tree, path
         return
@@ -90,20 +94,24 @@ def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tupl
 
 
 def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[..., dict[str, Tensor]] | None:
-    """The function that was compiled, with nothing around its graph; None where that is not all there is to it.
+    """Return a function that calls the compiled graph directly, without the wrapper of ``torch.compile``.
 
-    What ``torch.compile`` does around the graph comes to the same in each call.
+    The wrapper only picks the graph's inputs from the arguments and the results from its outputs, in the same way in
+    each call; this function finds out how from one call.
 
     Args:
-        graph: It, after one call.
-        args: The arguments the function had in that call.
-        result: What it returned.
+        graph: The compiled graph, after one call.
+        args: The arguments of the compiled function in that call.
+        result: The value that the compiled function returned.
+
+    Returns:
+        The function, or None if the wrapper does more than that.
     """
     given = list(_paths(args))
     path_of = {id(tensor): path for tensor, path in given}
     place_of = {id(tensor): i for i, tensor in enumerate(graph.outputs)}
     alone = (
-        len(path_of) == len(given)  # a tensor in two places need not be one in the next call
+        len(path_of) == len(given)  # a tensor at two places may be two different tensors in the next call
         and all(id(tensor) in path_of for tensor in graph.inputs)
         and isinstance(result, dict)
         and all(id(tensor) in place_of for tensor in result.values())
@@ -128,20 +136,20 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
 
 
 def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
-    """Compile a function of tensors as one graph, for the shapes, types and structure of its first call.
+    """Compile a function of tensors as one graph, for the shapes, dtypes and structure of its first call.
 
-    These are not checked again: the caller sees to it that they hold.
+    They are not checked again: the caller must ensure that they are the same in later calls.
 
     Args:
-        step: The function, of tensors in dicts, lists and tuples, to tensors in a dict; it may move those it is given,
-            and changes nothing else.
+        step: The function, which maps tensors in dicts, lists and tuples to a dict of tensors. It may change the given
+            tensors in place, and has no other side effects.
 
     Returns:
-        The function; its first call compiles.
+        The compiled function, which is compiled in its first call.
     """
-    # Autograd starts its threads in the first backward pass of a process, one for each kind of device there is. While a
-    # compiler runs, its "meta" device counts, too; and processes that are forked from one with such threads cannot
-    # differentiate.
+    # Autograd starts its threads, one for each kind of device, in the first backward pass of a process. While the
+    # compiler runs, its "meta" device counts as a kind of device, too, and a process that is forked from one with such
+    # a thread cannot differentiate. This backward pass therefore comes before the compiler runs.
     torch.ones((), requires_grad=True).backward()
     graphs: list[_Graph] = []
 
@@ -152,8 +160,8 @@ def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[s
     def iteration(*args: Any) -> Any:
         return step(*args)
 
-    # Compiled code is cached with the code object. Without guards a second method of this process would be given the
-    # first one's graph, so each gets a code object of its own.
+    # torch.compile caches compiled code by code object. Without guards, a second function compiled in this process
+    # would get the graph of the first, so each function gets its own code object.
     iteration.__code__ = iteration.__code__.replace()
     options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards)}
     compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)
@@ -173,6 +181,6 @@ def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[s
 
 
 def without_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark an optimizer's ``step`` so that torch neither profiles it nor calls hooks."""
+    """Mark an optimizer's ``step`` so that PyTorch neither profiles it nor calls hooks."""
     step.hooked = True
     return step

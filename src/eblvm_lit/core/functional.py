@@ -1,8 +1,9 @@
 """Modules as pure functions of their parameters, and the gradients of such functions.
 
-Gradients nest. ``torch.func`` is the default: it composes with every transform, and ``torch.compile`` can nest no other
-kind. Run eagerly it takes twice the time of plain autograd on small models, so :func:`plain_autograd` switches to that,
-except inside of other ``torch.func`` transforms.
+Gradients can be nested. By default they are computed by ``torch.func``, which composes with every transform, and whose
+nested gradients are the only ones that ``torch.compile`` can trace. In eager mode ``torch.func`` takes twice as long as
+plain autograd on small models, so :func:`plain_autograd` switches to the latter, except inside of other ``torch.func``
+transforms.
 """
 
 from __future__ import annotations
@@ -41,18 +42,19 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Module:
-    """See a module with explicit parameters: every method becomes a pure function of them.
+    """Return a view of a module whose methods are pure functions of the given parameters.
 
-    The view is a module of the same class that shares everything with ``module`` but the given tensors. Nothing is
-    swapped in and out, as ``torch.func.functional_call`` does: the module itself is never touched, several views of it
-    can be alive at once, any method can be called, and a call costs what a call of the module costs.
+    The view is a module of the same class that shares everything with ``module`` except the given tensors. Unlike
+    ``torch.func.functional_call``, nothing is swapped in and out: the module itself is never changed, several views of
+    it can exist at once, any method can be called, and a call costs as much as a call of the module.
 
     Args:
-        module: Any module; it is left as it is.
-        params: Values that stand in for its parameters and buffers, by name; the others stay its own. A pass that moves
-            buffers in place, as batch normalisation and spectral norms do, moves the given ones: see
-            :func:`clone_buffers`. The view of a :class:`SharedFeatures` has it as ``shared_features``.
-        prefix: What the names in ``params`` begin with, before the module's own.
+        module: Any module; it is not changed.
+        params: Tensors that replace the module's parameters and buffers of these names; the view shares the others with
+            the module. A forward pass that updates buffers in place, as in batch normalisation and spectral norms,
+            updates the given tensors; see :func:`clone_buffers`. If ``params`` is a :class:`SharedFeatures`, the view
+            has it as its attribute ``shared_features``.
+        prefix: The prefix of the names in ``params``, which precedes the module's own names.
 
     Returns:
         The view.
@@ -82,19 +84,19 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
 
 
 def params_of(module: nn.Module) -> Params:
-    """The module's trainable parameters, detached and sharing storage, by name."""
+    """Return the module's trainable parameters by name, detached, sharing storage with the module."""
     return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
 
 
 def buffers_of(module: nn.Module) -> Params:
-    """The module's buffers, by name: running statistics, vectors of power iterations, chains."""
+    """Return the module's buffers by name, such as running statistics, power-iteration vectors and chains."""
     return {name: b.detach() for name, b in module.named_buffers()}
 
 
 def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
-    """Copies of buffers that a module may move in its passes while whoever owns the originals keeps them.
+    """Copy buffers, so that a module's forward passes can update the copies in place and leave the originals unchanged.
 
-    To be made inside of the function that is differentiated, since ``torch.func`` lets nothing else be moved in place.
+    Call this inside of the differentiated function: ``torch.func`` allows in-place updates only of tensors made there.
 
     Example:
         >>> import torch
@@ -107,14 +109,17 @@ def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
     return {name: b.clone() for name, b in buffers.items()}
 
 
-# How deep in nested gradients a plain-autograd computation is; None where torch.func is in charge.
+# The number of plain-autograd gradients that the running code is nested in; None where torch.func differentiates.
 _depth: ContextVar[int | None] = ContextVar("depth", default=None)
 
 
 @contextmanager
 def plain_autograd() -> Iterator[None]:
-    """Inside, :func:`grad` and :func:`grad_and_value` use ``torch.autograd.grad``; the values are the same."""
-    if torch.compiler.is_compiling():  # a graph has torch.func alone
+    """Make :func:`grad` and :func:`grad_and_value` use ``torch.autograd.grad`` inside this context.
+
+    The values are the same.
+    """
+    if torch.compiler.is_compiling():  # compiled graphs use only torch.func
         yield
         return
     token = _depth.set(0)
@@ -129,7 +134,7 @@ _PROBE = torch.empty(0)
 
 
 def inside_torch_func() -> bool:
-    """Whether this code is called inside of a transform of ``torch.func``, where no tensor can be made a leaf.
+    """Return whether the caller runs inside of a transform of ``torch.func``, where no tensor can be made a leaf.
 
     Example:
         >>> inside = []
@@ -145,7 +150,7 @@ def inside_torch_func() -> bool:
 
 
 def is_plain_first_order() -> bool:
-    """Whether what is computed here and now is differentiated at most once, and that by plain autograd.
+    """Return whether the caller's computation is differentiated at most once, and only by plain autograd.
 
     Example:
         >>> orders = []
@@ -164,12 +169,12 @@ def is_plain_first_order() -> bool:
 
 
 def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """As ``torch.func.grad_and_value``: maps the arguments to (gradient, value), or (gradient, (value, aux)).
+    """Return a function that computes (gradient, value) or (gradient, (value, aux)), as in ``torch.func``.
 
     Args:
-        fn: Returns a scalar, or (scalar, aux).
-        argnums: Which arguments (tensors or dictionaries of tensors) are differentiated.
-        has_aux: Whether ``fn`` returns something beside the scalar.
+        fn: A function that returns a scalar, or (scalar, aux).
+        argnums: The positions of the arguments (tensors or dictionaries of tensors) that are differentiated.
+        has_aux: Whether ``fn`` returns (scalar, aux).
 
     Example:
         >>> grad_and_value(lambda x: x**3)(torch.tensor(2.0))
@@ -184,7 +189,7 @@ def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
 
 
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """As ``torch.func.grad``: maps the arguments to the gradient, or to (gradient, aux).
+    """Return a function that computes the gradient or (gradient, aux), like ``torch.func.grad``.
 
     Example:
         >>> grad(lambda x: x**3)(torch.tensor(2.0))
@@ -196,11 +201,11 @@ def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bo
 
 
 def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, with_value: bool, *args: Any) -> Any:
-    """The gradient by ``torch.autograd.grad``, with value and aux where they are asked for.
+    """Compute the gradient by ``torch.autograd.grad``, with the value and aux if requested.
 
-    The arguments are replaced by aliases, so that only this function's own use of them counts. Outside of all other
-    gradients an alias starts a new graph; inside of one it belongs to the graph that is there. Transforms of
-    ``torch.func`` know nothing of such graphs: inside of one it is ``torch.func`` that differentiates.
+    The differentiated arguments are replaced by aliases, so that only uses of them inside ``fn`` contribute. Outside of
+    all other gradients an alias starts a new graph; inside of another gradient it stays connected to the outer graph.
+    Transforms of ``torch.func`` cannot see such graphs, so inside of a transform ``torch.func`` computes the gradient.
     """
     if inside_torch_func():
         transform = torch.func.grad_and_value if with_value else torch.func.grad
@@ -211,7 +216,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     aliased = list(args)
     retain = depth > 0
     for i in which:
-        if isinstance(args[i], SharedFeatures):  # its features depend on these tensors, not on aliases of them
+        if isinstance(args[i], SharedFeatures):  # its features depend on its tensors, and not on aliases of them
             leaves += args[i].values()
             retain = True
             continue
@@ -230,7 +235,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     if value.requires_grad:
         found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
         flat = iter(found)
-    else:  # a constant, of which torch.autograd has no gradient and torch.func says zero
+    else:  # the value is a constant: torch.autograd would raise an error, and torch.func returns zero
         flat = map(torch.zeros_like, leaves)
     grads = []
     for i in which:
@@ -245,16 +250,17 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
-    """As ``torch.func.vjp`` with ``has_aux``: value, pullback and aux of one pass that others can be made to share.
+    """Run ``fn`` once and return its value, its pullback and aux, like ``torch.func.vjp`` with ``has_aux``.
 
-    By plain autograd the pullback frees the graph: it is called once, and is no function to be differentiated.
+    With plain autograd the pullback frees the graph, so it can be called only once, and cannot be differentiated.
 
     Args:
-        fn: Maps tensors (a tensor or a dictionary) to (tensor, aux), aux being tensors, too.
-        primal: Where.
+        fn: A function that maps a tensor or a dictionary of tensors to (tensor, aux), where aux consists of tensors.
+        primal: The point at which ``fn`` is evaluated.
 
     Returns:
-        The value, a constant to gradients taken later; (a cotangent of its shape) -> what it is in ``primal``; aux.
+        The value, which is a constant in later gradients; the pullback, which maps a cotangent of the value's shape to
+        one in the form of ``primal``; and aux.
 
     Example:
         >>> value, pull, _ = vjp(lambda x: (x**2, {}), torch.tensor([1.0, 3.0]))
@@ -282,14 +288,14 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
 
 
 class SharedFeatures(Params):
-    r"""Parameters, and features f = g(x) computed with them once, through which all later gradients go back.
+    r"""Parameters together with features f = g(x) that were computed from them once, for use in all later gradients.
 
-    Made by :func:`share_features`, for one iteration. :func:`grad` differentiates these tensors themselves and not
-    aliases of them, because f depends on these.
+    :func:`share_features` makes one for each iteration. :func:`grad` differentiates with respect to these parameter
+    tensors themselves, and not to aliases of them, because f depends on these tensors.
 
     Attributes:
-        points: x.
-        value: f, on the graph that leads to the parameters; a constant where they are :func:`detached`.
+        points: The points x.
+        value: The features f, connected to the parameters by the autograd graph, or a constant after :func:`detached`.
     """
 
     def __init__(self, params: Mapping[str, Tensor], points: Tensor, value: Tensor | None = None) -> None:
@@ -300,14 +306,21 @@ class SharedFeatures(Params):
         self._pulled: tuple[Tensor, Tensor] | None = None
 
     def pull(self, cotangent: Tensor) -> Tensor:
-        r""":math:`J^\top c`, J the Jacobian of g at x: of x's shape, from c of f's shape; differentiable."""
+        r"""Compute :math:`J^\top c` for a cotangent c of f's shape, where J is the Jacobian of g at x.
+
+        The result has x's shape and is differentiable.
+        """
         leaf = cotangent if cotangent.requires_grad else cotangent.detach().requires_grad_()
         pulled = torch.autograd.grad(self.value, self._start, leaf, create_graph=True, materialize_grads=True)[0]
         self._pulled = leaf, pulled
         return pulled
 
     def push(self, tangent: Tensor) -> Tensor:
-        """J t: of f's shape, from t of x's shape; differentiable. It is a derivative of the last :meth:`pull`."""
+        """Compute the product J t for a tangent t of x's shape, where J is the Jacobian of g at x.
+
+        The result has f's shape and is differentiable. It is computed as a derivative of the last :meth:`pull`, which
+        is linear in its cotangent.
+        """
         if self._pulled is None:
             self.pull(torch.zeros_like(self.value))
         leaf, pulled = cast(tuple[Tensor, Tensor], self._pulled)
@@ -315,14 +328,15 @@ class SharedFeatures(Params):
 
 
 def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
-    """The parameters with the features of some points, under :func:`plain_autograd`; else the parameters as they are.
+    """Compute features of some points once, and return the parameters with them; only under :func:`plain_autograd`.
 
-    ``torch.func`` cannot open a gradient so early, and a compiler merges equal computations. Results are the same.
+    Elsewhere the parameters are returned unchanged: ``torch.func`` cannot start a gradient before the function that is
+    differentiated, and a compiler merges equal computations anyway. The results of later gradients are the same.
 
     Args:
-        fn: Maps the parameters and points x (B, *event) to features, a tensor.
-        params: The parameters; they are not touched.
-        points: x.
+        fn: A function that maps the parameters and points x (B, *event) to a tensor of features.
+        params: The parameters; they are not changed.
+        points: The points x.
 
     Example:
         >>> with plain_autograd():
@@ -334,7 +348,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
     if depth is None or inside_torch_func():
         return params
     shared = SharedFeatures({name: p.detach().requires_grad_() for name, p in params.items()}, points)
-    token = _depth.set(depth + 2)  # it will be differentiated twice
+    token = _depth.set(depth + 2)  # the features will be differentiated twice
     try:
         shared.value = fn(shared, shared._start)
     finally:
@@ -343,7 +357,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
 
 
 def detached(params: Params) -> Params:
-    """:class:`SharedFeatures` whose parameters and features are constants; other parameters as they are.
+    """Detach the parameters and features of :class:`SharedFeatures`; return other parameters unchanged.
 
     Example:
         >>> with plain_autograd():
@@ -357,16 +371,16 @@ def detached(params: Params) -> Params:
 
 
 def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-    r"""The exact diagonal of a vector field's Jacobian, one Jacobian-vector product per dimension.
+    r"""Compute the exact diagonal of a vector field's Jacobian by one Jacobian-vector product per dimension.
 
     .. math:: \partial f_i(v) / \partial v_i
 
     Args:
-        field: Maps (B, *event) to (B, *event), row by row.
+        field: A function that maps (B, *event) to (B, *event), each example separately.
         v: Points, shape (B, *event).
 
     Returns:
-        Shape (B, number of dimensions).
+        The diagonal, shape (B, number of dimensions).
 
     Example:
         >>> jacobian_diagonal(lambda v: v**2, torch.tensor([[1.0, 2.0]]))
@@ -383,9 +397,9 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         direction = e.expand_as(v)
         return (torch.func.grad(lambda x: (field(x) * direction).sum())(v) * direction).flatten(1).sum(-1)
 
-    if torch.compiler.is_compiling():  # which traces neither a ContextVar nor the forward mode of every field
+    if torch.compiler.is_compiling():  # the compiler can trace neither a ContextVar nor forward mode for every field
         return torch.func.vmap(entry_by_reverse_mode)(basis).T
-    token = _depth.set(None)  # gradients inside of vmap and jvp must be torch.func's
+    token = _depth.set(None)  # inside of vmap and jvp, gradients must be computed by torch.func
     try:
         return torch.func.vmap(diagonal_entry)(basis).T
     finally:
@@ -393,7 +407,7 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
 
 
 def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-    r"""Exact divergence of a vector field, the sum of :func:`jacobian_diagonal`: shape (B,).
+    r"""Compute the exact divergence of a vector field, the sum of :func:`jacobian_diagonal`, shape (B,).
 
     .. math:: \sum_i \partial f_i(v) / \partial v_i
 

@@ -1,4 +1,4 @@
-"""The minibatch of one iteration: means over all of its rows, however many processes hold them."""
+"""The minibatch of one iteration, with means over all of its examples even if several processes share them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ __all__ = ["WHOLE", "Minibatch"]
 
 
 class Minibatch:
-    """A minibatch that this process holds as a whole.
+    """A minibatch whose examples are all in this process.
 
-    Whatever couples the rows of a minibatch (a mean, all pairs of rows) asks a minibatch for it, and knows nothing of
-    processes. Where several processes share the rows, a subclass, ``ShardedMinibatch``, exchanges what is asked for.
+    Code that couples the examples of a minibatch (by a mean, or by all pairs) calls these methods, and need not know
+    about processes. If several processes share the examples, the subclass ``ShardedMinibatch`` exchanges tensors
+    between them.
 
     Attributes:
-        rows: The numbers of this process' rows in the whole, int64; None where it holds all of them.
-        weight: The fraction of the rows that this process holds.
-        relative_weight: The weight of a mean over these rows in this process' loss: another number than one where the
-            rows are another set than the minibatch, and this process holds another fraction of them; see :meth:`of`.
+        rows: The indices of this process' examples in the whole minibatch, int64; None if they are all here.
+        weight: The fraction of the examples that are in this process.
+        relative_weight: The factor that corrects a mean over this process' examples in its loss. It differs from 1 only
+            for another set of examples than the minibatch, of which this process may have another fraction; see
+            :meth:`of`.
 
     Example:
         >>> minibatch = Minibatch()
@@ -34,35 +36,43 @@ class Minibatch:
     relative_weight: float = 1.0
 
     def size(self, v: Tensor) -> int:
-        """The number of rows of the whole minibatch, of which this process holds v (B, ...)."""
+        """Return the number of examples of the whole minibatch, of which v (B, ...) are in this process."""
         return len(v)
 
     def mean(self, x: Tensor) -> Tensor:
-        """The mean over all rows, given x, the mean over this process' rows; differentiable to any order."""
+        """Compute the mean over all examples from x, the mean over this process' examples.
+
+        The result is differentiable to any order.
+        """
         return x
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """:meth:`mean` of several tensors, in one exchange."""
+        """Apply :meth:`mean` to several tensors, in one exchange between processes."""
         return tensors
 
     def gather(self, x: Tensor) -> Tensor:
-        """All rows in their order, shape (n, ...), given this process' rows x (B, ...); differentiable."""
+        """Gather the rows x (B, ...) of all processes in their order, shape (n, ...); differentiable."""
         return x
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """The noise of this process' rows v (B, *event), as ``draw(v, generator)`` gives it for all rows.
+        """Draw the noise for this process' examples v (B, *event), by calling ``draw(v, generator)`` for all examples.
 
-        Every process draws the noise of the whole minibatch from the same generator and keeps its own rows: several
-        processes see the random numbers that one would.
+        Every process draws the noise of the whole minibatch from the same generator and keeps that of its own examples.
+        Several processes therefore use the same random numbers as one process would.
         """
         return draw(v, generator)
 
-    def rows_of(self, tensors: Any, axes: Any = 0) -> Any:  # noqa: ARG002 - of processes
-        """This process' rows of tensors of all rows; ``axes`` are their row axes, or the one that all of them have."""
+    def rows_of(self, tensors: Any, axes: Any = 0) -> Any:  # noqa: ARG002 - ShardedMinibatch uses them
+        """Select this process' examples from tensors that contain all examples of the minibatch.
+
+        Args:
+            tensors: Tensors in nested containers.
+            axes: The axis of the examples in each tensor, in the same containers, or one axis for all tensors.
+        """
         return tensors
 
-    def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - of processes
-        """Another set of n rows, shared by the same processes, such as persistent chains."""
+    def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - ShardedMinibatch uses them
+        """Return the minibatch of another set of n examples that the processes share, such as persistent chains."""
         return self
 
 

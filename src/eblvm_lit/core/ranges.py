@@ -1,4 +1,4 @@
-"""Types with ranges, for the arguments of constructors: a configuration's values are checked against them."""
+"""Number types with ranges for constructor arguments, against which a configuration's values are checked."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     Side: TypeAlias = int
 else:
     Side = PositiveInt | None
-# Channels, height and width; None for images of a folder that are not resized. Arguments of this type tell which
-# networks are of images.
+# Channels, height and width; None for images of a folder that are not resized. A network that has a constructor
+# argument of this type is recognised as a network for images.
 ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]

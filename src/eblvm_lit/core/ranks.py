@@ -1,4 +1,4 @@
-"""Rank, barriers, and collective sums and gathers without gradients."""
+"""The rank of a process, barriers, and collective sums and gathers without gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def rank_and_size() -> tuple[int, int]:
-    """The rank of this process and the number of processes.
+    """Return the rank of this process and the number of processes.
 
     Example:
         >>> rank_and_size()
@@ -28,18 +28,18 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def barrier() -> None:
-    """Wait for all processes, if there are several."""
+    """Wait until all processes have reached this call, if there are several."""
     if rank_and_size()[1] > 1:
         dist.barrier()
 
 
 def _exchangeable(x: Tensor) -> Tensor:
-    """A tensor on the device of the process group's backend."""
+    """Move a tensor to the kind of device that the process group's backend needs: a GPU for nccl, else the CPU."""
     return x.to("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
-    """The sum of x over processes, on the device of x.
+    """Sum x over all processes; the result is on the device of x.
 
     Example:
         >>> sum_over_ranks(torch.ones(2))
@@ -53,7 +53,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:
-    """Run a task in the first process, then in all others, which find the files of the first.
+    """Run a task in the first process, then in all others, which can then use the files that the first one wrote.
 
     Example:
         >>> first_rank_first(lambda: "found")
@@ -85,7 +85,7 @@ def gather_objects(item: Result) -> list[Result]:
 
 
 def largest_over_ranks(number: int) -> int:
-    """The maximum of a number over processes.
+    """Return the maximum of a number over all processes.
 
     Example:
         >>> largest_over_ranks(15)

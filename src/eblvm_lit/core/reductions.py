@@ -1,4 +1,4 @@
-"""Differentiable reductions over processes: weighted means and gathers of rows."""
+"""Differentiable reductions over processes: weighted means, and gathers of the rows of tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["comm_counter", "gather_shards", "weighted_means"]
 
-# The "calls" of this process to the reduction below, and the "bytes" of the reduced tensors.
+# Counts this process' "calls" of the reduction below, and the "bytes" of the reduced tensors.
 comm_counter: Counter[str] = Counter()
 
 
@@ -19,13 +19,14 @@ comm_counter: Counter[str] = Counter()
     "eblvm_lit::sum_over_processes", mutates_args=(), schema="(Tensor[] row, float weight, Tensor? after) -> Tensor"
 )
 def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa: ARG001
-    """The weighted sum over processes of the numbers of several tensors, in a row.
+    """Concatenate several tensors into one vector, and compute its weighted sum over all processes.
 
-    One operation, which a compiler neither looks into nor leaves out: the kernel that it would make of the row takes
-    several times as long as copies. ``after`` is the sum before it in a compiled iteration, and keeps their order.
+    It is a custom operator, which the compiler neither traces nor removes, because the kernel that it would generate
+    for the concatenation takes several times as long as copies. ``after`` is the result of the preceding sum in a
+    compiled iteration, which keeps the sums in order.
     """
     total = torch.cat([x.reshape(-1) for x in row])
-    if weight != 1:  # integers have no weight
+    if weight != 1:  # integer tensors are summed with weight 1 and must not be multiplied by a float
         total *= weight
     dist.all_reduce(total)
     comm_counter.update(calls=1, bytes=total.nbytes)
@@ -37,10 +38,11 @@ def _(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa
     return torch.cat([x.reshape(-1) for x in row])
 
 
-# Compilers take these functions as they are, with their derivatives, instead of following them to first order only.
+# allow_in_graph makes the compiler use these functions and their derivatives as they are. If it traced them, it would
+# support only first derivatives.
 @torch.compiler.allow_in_graph
 class _Mean(torch.autograd.Function):
-    """Weighted means over processes, which are their own adjoint: the backward pass is the same, to any order."""
+    """The weighted mean over processes, which is its own adjoint: every backward pass is again a weighted mean."""
 
     @staticmethod
     def forward(weight: float, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -58,7 +60,7 @@ class _Mean(torch.autograd.Function):
 
 @torch.compiler.allow_in_graph
 class _Gather(torch.autograd.Function):
-    """All rows, each from the process that holds it."""
+    """The gathering of all rows of a tensor from the processes that hold them."""
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - used by the derivative
@@ -73,27 +75,29 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
         (rows,) = ctx.saved_tensors
-        # these rows enter the loss of every process, and each loss is a mean over a part of the minibatch
+        # These rows enter the loss of every process, and each process' loss is a mean over its part of the minibatch.
         return _Mean.apply(ctx.weight, cotangent)[0].index_select(0, rows) / ctx.weight, None, None, None
 
 
 def weighted_means(tensors: list[Tensor], weight: float) -> tuple[Tensor, ...]:
-    r""":math:`\sum_r w_r x_r` over processes r, in one exchange; differentiable to any order and inside ``torch.func``.
+    r"""Compute :math:`\sum_r w_r x_r` over processes r for several tensors, in one exchange.
+
+    The result is differentiable to any order and inside ``torch.func``.
 
     Args:
-        tensors: x, of any shapes, the same in all processes.
-        weight: w_r of this process; the weights of all processes sum to one.
+        tensors: The tensors x, of any shapes, which are the same in all processes.
+        weight: The weight w_r of this process; the weights of all processes sum to one.
     """
     return _Mean.apply(weight, *tensors)
 
 
 def gather_shards(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:
-    """All n rows in order; differentiable like :func:`weighted_means`.
+    """Gather all n rows of a tensor in order; differentiable like :func:`weighted_means`.
 
     Args:
-        x: The rows of this process, shape (B, ...).
-        rows: Their indices in the whole, shape (B,).
-        n: The number of rows of the whole.
-        weight: The weight of the rows of this process in means over the minibatch.
+        x: The rows in this process, shape (B, ...).
+        rows: The indices of these rows in the whole tensor, shape (B,).
+        n: The number of rows of the whole tensor.
+        weight: The weight of this process' examples in means over the minibatch.
     """
     return _Gather.apply(x, rows, n, weight)

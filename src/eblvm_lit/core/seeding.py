@@ -1,4 +1,4 @@
-"""Random numbers as functions of (seed, what for, when): nothing to save, nothing to replay."""
+"""Random numbers as functions of a seed, a purpose and a time, so that no generator's state has to be saved."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def derive_seed(seed: int, *keys: int | str) -> int:
 
     Args:
         seed: The run's seed.
-        keys: What the random numbers are for, and when: ``"noise"``, a rank, an epoch, ...
+        keys: The purpose and the time of the random numbers, such as ``"noise"``, a rank or an epoch.
 
     Returns:
-        An integer in [0, 2**32): all that torch's CPU generator reads of a seed.
+        An integer in [0, 2**32), the range of seeds that PyTorch's CPU generator distinguishes.
 
     Example:
         >>> derive_seed(0, "noise") == derive_seed(0, "noise"), derive_seed(0, "noise") == derive_seed(0, "order")
@@ -28,7 +28,7 @@ def derive_seed(seed: int, *keys: int | str) -> int:
 
 
 def keyed_generator(seed: int, *keys: int | str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A fresh generator for :func:`derive_seed` of the same arguments.
+    """Create a generator that is seeded with :func:`derive_seed` of the same arguments.
 
     Example:
         >>> a, b = (torch.rand(3, generator=keyed_generator(1, "validation")) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Shards: the rows of a minibatch, and of its noise, that one of several processes holds."""
+"""Shards: the examples of a minibatch, with their noise, that one of several processes computes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Shard", "ShardedMinibatch", "check_shared", "minibatch_of", "row_axe
 
 
 class Shard(NamedTuple):
-    """The rows of a whole that one process holds.
+    """The examples of a minibatch, or the rows of another tensor, that one process computes.
 
     Attributes:
-        rows: Their indices in the whole, int64.
+        rows: The indices of these rows in the whole, int64.
         n: The number of rows of the whole.
     """
 
@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The weight of the mean over these rows in the mean over all rows."""
+        """The weight of this shard's mean in the mean over all rows, which is its fraction of the rows."""
         return len(self.rows) / self.n
 
 
@@ -42,12 +42,12 @@ def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
 
 
 def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.batch_size)") -> None:
-    """Refuse rows that are too few to be divided among several processes.
+    """Raise an error if n rows are too few to be divided among several processes.
 
     Args:
         n: The number of rows of the whole.
         size: The number of processes.
-        what: The name of the rows, and of the key that sets their number.
+        what: The name of the rows in the error message, with the configuration key that sets their number.
 
     Raises:
         ConfigError: If a process would hold fewer than two rows.
@@ -66,14 +66,15 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
 
 
 def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
-    r"""The shard of this process among n rows; None if this process holds all of them.
+    r"""Return the shard of this process among n rows, or None if this process computes all of them.
 
-    It does if there is one process, or if a process would hold fewer than two rows: the last minibatch of an epoch may
-    be too small to be divided, and every process then computes the whole of it.
+    It computes all of them if there is only one process, or if a process would get fewer than two rows: the last
+    minibatch of an epoch may be too small to be divided, and every process then computes the whole of it.
 
-    Both halves of the rows, each of h = n // 2 rows, are divided: process r of R holds the rows from
-    :math:`\lfloor hr/R \rfloor` to :math:`\lfloor h(r+1)/R \rfloor - 1` of each half, and the last process holds the
-    last row of an odd n. Rows that are paired across the halves, as in the kernelized Stein discrepancy, stay together.
+    Both halves of the rows, each of h = n // 2 rows, are divided separately: process r of R gets the rows from
+    :math:`\lfloor hr/R \rfloor` to :math:`\lfloor h(r+1)/R \rfloor - 1` of each half, and the last process also gets
+    the last row of an odd n. Rows that are paired across the halves, as in the kernelized Stein discrepancy, thus stay
+    in one process.
 
     Args:
         n: The number of rows of the whole.
@@ -95,8 +96,9 @@ class ShardedMinibatch(Minibatch):
     """A minibatch that is divided among several processes; see :class:`~eblvm_lit.core.minibatch.Minibatch`.
 
     Args:
-        shard: The rows of this process.
-        loss_weight: The weight of this process' loss, if it is the mean over other rows than these.
+        shard: The examples in this process.
+        loss_weight: The weight of this process' loss in the mean over processes, if the loss is a mean over other
+            examples than these.
     """
 
     def __init__(self, shard: Shard, loss_weight: float | None = None) -> None:
@@ -107,29 +109,30 @@ class ShardedMinibatch(Minibatch):
         self.relative_weight = shard.weight / self.loss_weight
 
     def size(self, v: Tensor) -> int:  # noqa: ARG002 - v holds the rows of this process only
-        """The number of rows of the whole minibatch."""
+        """Return the number of examples of the whole minibatch."""
         return self.shard.n
 
     def mean(self, x: Tensor) -> Tensor:
-        r""":math:`\sum_r \tfrac{n_r}{n} x_r` over processes r, differentiable to any order and inside ``torch.func``.
+        r"""Compute :math:`\sum_r \tfrac{n_r}{n} x_r` over processes r.
 
-        If a loss is the mean of the losses J_r of the processes, process r differentiates J_r alone. The mean of these
-        gradients is the gradient of the loss, provided that all shared quantities were computed by this function.
+        The result is differentiable to any order and inside ``torch.func``. If a loss is the weighted mean of the
+        losses J_r of the processes, process r differentiates only J_r. The mean of these gradients is the gradient of
+        the loss, provided that all quantities that the processes share were computed by this function.
         """
         return weighted_means([x], self.weight)[0]
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """:meth:`mean` of several tensors, in one reduction."""
+        """Apply :meth:`mean` to several tensors, in one reduction."""
         if not tensors:
             return tensors
         return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
 
     def gather(self, x: Tensor) -> Tensor:
-        """All rows in order, shape (n, ...)."""
+        """Gather the rows of all processes in order, shape (n, ...)."""
         return gather_shards(x, self.shard.rows, self.shard.n, self.loss_weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """The rows of this process of the noise of the whole minibatch."""
+        """Draw the noise of the whole minibatch, and return the part that belongs to this process' examples."""
 
         def draw_rows(n: int, generator: torch.Generator = generator) -> Any:
             return draw(v.new_empty(n, *v.shape[1:]), generator)
@@ -138,20 +141,29 @@ class ShardedMinibatch(Minibatch):
         return take_rows(draw_rows(self.shard.n), axes, self.shard)
 
     def rows_of(self, tensors: Any, axes: Any = 0) -> Any:
-        """The rows of this process of tensors of all rows; the axes are those of :func:`row_axes`, or one for all."""
+        """Select this process' examples from tensors that contain all of them.
+
+        Args:
+            tensors: Tensors in nested containers.
+            axes: The axis of the examples in each tensor, as :func:`row_axes` returns them, or one axis for all.
+        """
         axes = tree_map(lambda _: axes, tensors) if isinstance(axes, int) else axes
         return take_rows(tensors, axes, self.shard)
 
     def of(self, n: int, device: torch.device) -> Minibatch:
-        """Another set of n rows, divided among the same processes, which must have passed :func:`check_shared`."""
+        """Return the minibatch of another n examples, divided among the same processes.
+
+        n must have passed :func:`check_shared`.
+        """
         return ShardedMinibatch(cast(Shard, shard_of(n, device)), self.weight)
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """The minibatch of n rows, of which this process holds v: its shard, or all of a minibatch too small to be divided.
+    """Return the minibatch of n examples of which this process has v: its shard, or all if n is too small to divide.
 
     Raises:
-        ConfigError: If v has the wrong number of rows, as with an option of Lightning that ends epochs early.
+        ConfigError: If v has another number of examples than the shard, which happens if Lightning's
+            ``limit_train_batches`` ends epochs early.
 
     Example:
         >>> minibatch_of(torch.zeros(5, 2), 5) is WHOLE
@@ -166,15 +178,15 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
 
 
 def row_axes(draw: Callable[[int], Any]) -> Any:
-    """Find the row axis of each tensor of some noise: the axis whose size depends on the number of rows.
+    """Find the axis of the examples in each noise tensor, which is the one whose size depends on their number.
 
-    The function draws noise for two and for three rows and compares the shapes, so that methods need not declare axes.
+    Noise is drawn for two and for three examples and the shapes are compared, so that methods need not declare axes.
 
     Args:
-        draw: Maps a number of rows to noise, which is tensors in nested containers.
+        draw: A function that maps a number of examples to noise, which consists of tensors in nested containers.
 
     Returns:
-        The axes in the same containers; -1 for a tensor without a row axis.
+        The axes in the same containers; -1 for a tensor without such an axis.
 
     Example:
         >>> row_axes(lambda n: {"eps": torch.zeros(5, n, 3), "bits": [torch.zeros(2 * n)], "chains": torch.zeros(7)})
@@ -189,12 +201,12 @@ def row_axes(draw: Callable[[int], Any]) -> Any:
 
 
 def take_rows(noise: Any, axes: Any, shard: Shard) -> Any:
-    """The rows of a shard of noise that was drawn for all rows.
+    """Select a shard's part of the noise that was drawn for all examples.
 
     Args:
-        noise: Noise for :attr:`Shard.n` rows; an axis of k n entries holds k blocks of n rows.
-        axes: The row axes, as :func:`row_axes` returns them.
-        shard: The rows to take.
+        noise: Noise for :attr:`Shard.n` examples; an axis of k n entries consists of k blocks of n examples.
+        axes: The axes of the examples, as :func:`row_axes` returns them.
+        shard: The examples to select.
 
     Example:
         >>> shard = Shard(torch.tensor([0, 2]), 3)

@@ -1,4 +1,4 @@
-"""Helpers for tensors (sums over events, blocks of rows) and for trees of them (map, norm, clip, copy, flatten)."""
+"""Helpers for tensors (sums over events, blocks of examples) and for trees of them (map, norm, clip, copy, flatten)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
-    """Sum over all event dimensions, whatever their number.
+    """Sum a tensor over all of its event dimensions.
 
     Args:
-        x: Shape (*batch, *event).
-        batch_dims: How many leading dimensions are kept.
+        x: A tensor of shape (*batch, *event).
+        batch_dims: The number of leading dimensions that are kept.
 
     Returns:
-        Shape (*batch,).
+        The sums, shape (*batch,).
 
     Example:
         >>> import torch
@@ -51,7 +51,7 @@ def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """What autocast computed in half precision, for what must not be: sums, squared norms and densities.
+    """Convert half-precision results of autocast to float32, before sums, squared norms and densities are computed.
 
     Example:
         >>> [at_least_float32(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
@@ -61,7 +61,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def in_float64(module: Module) -> Module:
-    """Copy a module in double precision and without gradients, for exact values.
+    """Copy a module to float64 with frozen parameters, for exact values.
 
     Example:
         >>> in_float64(nn.Linear(1, 1)).weight.dtype
@@ -71,12 +71,12 @@ def in_float64(module: Module) -> Module:
 
 
 def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
-    """A function of rows that do not see one another, of some rows at a time: what it makes on the way is small.
+    """Apply a function that treats each row separately to a few rows at a time, to keep its intermediate results small.
 
     Args:
-        fn: Maps tensors (B, ...) to a tensor (B, ...).
-        n_rows: Largest B; one where it is below.
-        *tensors: Its arguments, each of shape (n, ...).
+        fn: A function that maps tensors (B, ...) to a tensor (B, ...).
+        n_rows: The largest B; values below one count as one.
+        *tensors: The function's arguments, each of shape (n, ...).
 
     Example:
         >>> by_rows(lambda v: v.sum(-1), 2, torch.arange(6.0).view(3, 2))
@@ -92,11 +92,11 @@ def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
 
 
 def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
-    """A tensor of the type and device that a module computes in.
+    """Return a tensor with the dtype and device in which a module computes.
 
     Args:
-        module: Its first floating-point parameter is taken, or else such a buffer.
-        device: Of a module without either, which computes in torch's default type.
+        module: The module, whose first floating-point parameter (or else buffer) is returned, detached.
+        device: The device of an empty tensor of PyTorch's default dtype, returned for a module without either.
 
     Example:
         >>> tensor_of(nn.Linear(2, 3).double(), "cpu").dtype, tensor_of(nn.ReLU(), "cpu").dtype
@@ -107,7 +107,7 @@ def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
 
 
 def median_distance(v: Tensor) -> Tensor:
-    """Median of the distances between different points, shape (n, d): a bandwidth that follows the data's scale.
+    """Compute the median of the distances between different points v (n, d), a bandwidth on the scale of the data.
 
     Example:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
@@ -117,7 +117,7 @@ def median_distance(v: Tensor) -> Tensor:
 
 
 def part(named: Mapping[str, Tensor], prefix: str) -> Params:
-    """The tensors whose names begin with a prefix, without it.
+    """Select the tensors whose names begin with a prefix, and remove it from the names.
 
     Example:
         >>> list(part({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}, "encoder."))
@@ -131,7 +131,7 @@ def part(named: Mapping[str, Tensor], prefix: str) -> Params:
 
 
 def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
-    """The tensors with a prefix before their names.
+    """Return the tensors under their names with a prefix added.
 
     Example:
         >>> list(prefixed("encoder.", {"weight": torch.zeros(1)}))
@@ -167,10 +167,10 @@ def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
 
 
 def norm(tensors: Mapping[str, Tensor]) -> Tensor:
-    """The Euclidean norm of all tensors together.
+    """Compute the Euclidean norm of all tensors together, as one vector.
 
-    ``torch.nn.utils.get_total_norm`` takes the norm of norms, which differs in the last bits for 4 of 10 sets of six
-    random tensors, so that runs that clip would change; and its derivative is zero without a word.
+    ``torch.nn.utils.get_total_norm`` is not used. It computes the norm of the norms, which differs in the last bits for
+    4 of 10 sets of six random tensors, so that runs with clipping would change. Also, its derivative is silently zero.
 
     Example:
         >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -183,7 +183,7 @@ def norm(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def clip(grads: Params, max_norm: float) -> Params:
-    """The gradient, scaled down to ``max_norm`` where its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
+    """Scale the gradient down to ``max_norm`` if its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     Example:
         >>> clip({"a": torch.tensor([3.0, 4.0])}, 1.0)
@@ -194,7 +194,7 @@ def clip(grads: Params, max_norm: float) -> Params:
 
 
 def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Copy tensors of one nested mapping into those of another with the same keys.
+    """Copy the tensors of one nested mapping into those of another with the same keys, in place.
 
     Example:
         >>> target = {"a": {"b": torch.zeros(1)}}
@@ -210,7 +210,7 @@ def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
 
 
 def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
-    """All tensors in one vector, in their order.
+    """Concatenate all tensors, in their order, into one vector.
 
     Example:
         >>> flatten({"a": torch.ones(1, 2), "b": torch.zeros(1)})
@@ -220,7 +220,7 @@ def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """The inverse of :func:`flatten`: views of a vector with the names and shapes of other tensors.
+    """Split a vector into views with the names and shapes of other tensors, the inverse of :func:`flatten`.
 
     Example:
         >>> unflatten(torch.tensor([1.0, 1.0, 0.0]), {"a": torch.ones(1, 2), "b": torch.zeros(1)})

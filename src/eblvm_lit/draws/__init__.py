@@ -1,1 +1,1 @@
-"""Samples of trained models: who draws them, and where they are kept."""
+"""Samples of trained models: the choice of what draws them, and their cache on disk."""

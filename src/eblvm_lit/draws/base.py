@@ -1,4 +1,4 @@
-"""The base classes of draws, which are samples of one method, and of image sources, which metrics compare with data."""
+"""The base classes of draws, which are samples of one method, and of image sources, which give metrics their images."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ __all__ = ["Draws", "ImageSource"]
 
 
 class Draws(ABC):
-    """Samples of one method, by whoever draws them; :func:`~eblvm_lit.draws.choice.draws_of` decides who that is.
+    """The samples of one method, drawn by its generator or by a sampler's chains.
+
+    :func:`~eblvm_lit.draws.choice.draws_of` decides which of them draws.
 
     Attributes:
-        title: Who draws them, in a few words.
-        n_steps: The steps of each sample's chain; 0 without chains.
+        title: A few words that say how the samples are drawn.
+        n_steps: The number of steps of each sample's chain; 0 without chains.
     """
 
     title: str
@@ -26,32 +28,35 @@ class Draws(ABC):
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """What chains start from beside noise, by name, which a shared model carries; empty for most."""
+        """The tensors, by name, from which chains start in addition to noise; empty for most models.
+
+        They are saved with a shared model.
+        """
         return {}
 
     def of_means(self) -> Draws | None:
-        """The same draws, which give E[v|h] instead of v ~ p(v|h); None where there is no such mean."""
+        """Return the same draws with E[v|h] in place of v ~ p(v|h), or None if there is no such mean."""
         return None
 
     @abstractmethod
     def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:
-        """The first n samples.
+        """Draw the first n samples.
 
         Args:
-            n: Their number; up to rounding, sample i does not depend on it.
-            seed: Of all randomness.
-            on_step: Called with the number of samples that have moved a step.
+            n: The number of samples; up to rounding, sample i does not depend on it.
+            seed: The seed of all randomness.
+            on_step: A function that is called after each step with the number of samples that took it.
 
         Returns:
-            Shape (n, *event), on the method's device.
+            The samples, shape (n, *event), on the method's device.
 
         Raises:
-            ConfigError: For chains that diverge.
+            ConfigError: If the chains diverge.
         """
 
 
 class ImageSource(ABC):
-    """Gives images of a method, numbered from 0: samples of its energy, or images of its generator.
+    """A source of a method's images, numbered from 0: samples of its energy, or images of its generator.
 
     Example:
         >>> import torch
@@ -64,18 +69,18 @@ class ImageSource(ABC):
     """
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether it can give images of the method; by default, whether the data are images."""
+        """Return whether the source has images of the method; by default, whether the data are images."""
         return data.image_shape is not None
 
     @abstractmethod
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
-        """The first n images.
+        """Return the first n images.
 
         Args:
-            method: The method, on some device.
-            data: Its data, set up.
-            n: Number of images; image i does not depend on it.
+            method: The method, on any device.
+            data: The method's data, already set up.
+            n: The number of images; image i does not depend on it.
 
         Returns:
-            uint8, shape (n, C, H, W), on the CPU, the same in all processes.
+            The images, uint8, shape (n, C, H, W), on the CPU, the same in all processes.
         """

@@ -26,22 +26,22 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["SampleCache"]
 
-N_EXAMPLES = 1000  # training images that are part of the digest
+N_EXAMPLES = 1000  # the number of training images that enter the digest
 
 
 class SampleCache(DrawnAsTheRun, ImageSource):
-    """Gives samples as bytes, which it keeps on disk; only missing samples are drawn.
+    """A source of images that stores samples on disk as 8-bit images, and draws only those that are missing there.
 
-    They are in a folder named by a digest of all that they depend on. Each batch is one file, written as a whole: an
-    interrupted run resumes at the first missing batch, and a longer request draws only what a shorter one has not. Of R
-    processes each draws every R-th batch, into the same folder, which all of them must share. Image i does not depend
-    on the number of processes, and only up to rounding on the batch size. Images of a generator take no time, and are
-    not kept.
+    The folder is named by a digest of everything that the samples depend on. Each batch is one file, which is written
+    completely or not at all. An interrupted run therefore resumes at the first missing batch, and a request for more
+    images draws only the additional ones. Each of R processes draws every R-th batch into the same folder, which all of
+    them must share. Image i does not depend on the number of processes, and depends on the batch size only up to
+    rounding. Images of a generator take almost no time and are not stored.
 
     Args:
-        sampler: The run's sampler: see :func:`~eblvm_lit.draws.choice.draws_of`.
-        cache_dir: Folder that runs share; the files are in ``samples/<digest>/`` there.
-        langevin: The steps towards the prior of a model that learns one; not used for others.
+        sampler: The run's sampler; see :func:`~eblvm_lit.draws.choice.draws_of`.
+        cache_dir: The folder that runs share; the files are in its subfolder ``samples/<digest>/``.
+        langevin: The Langevin steps that sample a learnt prior of latents; used only for a model that has one.
 
     Example:
         >>> import tempfile
@@ -65,14 +65,14 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         self.cache_dir = Path(cache_dir)
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the data are images, and something can draw from the model."""
+        """Return whether the data are images and samples can be drawn from the model."""
         return data.image_shape is not None and self.draws(method, data) is not None
 
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
-        """The first n images; see :meth:`ImageSource.images`.
+        """Return the first n images, drawing those that are missing; see :meth:`ImageSource.images`.
 
         Raises:
-            ConfigError: For a model that diverges, or processes that do not share the folder.
+            ConfigError: If the chains diverge, or if the processes do not share the folder.
         """
         draws = self.draws(method, data)
         if not isinstance(draws, ChainDraws):
@@ -86,37 +86,37 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return torch.from_numpy(images)
 
     def folder(self, draws: ChainDraws) -> Path:
-        """The folder of a model's samples, which need not exist yet."""
+        """Return the folder of a model's samples, which need not exist yet."""
         sampler = draws.sampler
         data = draws.data
         posterior = draws.method.parts.posterior
         parts = ["draws", draws.kind, *sampler.dynamics.settings, draws.method.seed]
-        # A GPU draws other noise than a CPU, and another range of values gives other bytes.
+        # A GPU draws other noise than a CPU, and the data's range of values determines how samples become bytes.
         parts += [tensor_of(draws.energy, "cpu").device.type, draws.energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
         parts += ["bfloat16"] if sampler.bfloat16 else []
         if draws.kind in ("score", "mean"):
             parts += [posterior]
-        if draws.kind == "posterior":  # the latents are those of training images
+        if draws.kind == "posterior":  # the samples then depend on the training images whose latents are used
             examples = data.splits.train[:N_LATENTS]
             chosen = torch.linspace(0, len(examples) - 1, min(N_EXAMPLES, len(examples))).long()
             parts += [posterior, len(examples), data.as_float(examples[chosen])]
         return self.cache_dir / "samples" / digest(*parts)
 
     def fill(self, draws: ChainDraws, n: int, *, rank: int = 0, world: int = 1) -> None:
-        """Draw the missing ones of the first n images, as far as they are one process's share.
+        """Draw and store those of the first n images that are missing and belong to this process' share.
 
         Args:
-            draws: What draws them.
-            n: Number of images.
-            rank: Which process this is.
-            world: Number of processes.
+            draws: The chains that draw the images.
+            n: The number of images.
+            rank: The rank of this process.
+            world: The number of processes.
         """
         folder = self.folder(draws)
         size = draws.sampler.batch_size
         shape = image_shape_of(draws.data)
         _, there = _read(folder, n, shape)
-        # The places of the batches are fixed: a process need not know what others have done.
+        # The boundaries of the batches are fixed, so a process need not know what others have drawn.
         batches = [range(first, min(first + size, n)) for first in range(rank * size, n, world * size)]
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
         n_moves = sum(map(len, missing)) * draws.n_steps
@@ -130,7 +130,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Images 0 to n - 1, shape (n, C, H, W), and which of them the files of a folder hold, shape (n,)."""
+    """Read images 0 to n - 1, shape (n, C, H, W), from a folder, and return with them which were found, shape (n,)."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

@@ -1,4 +1,4 @@
-"""Draws of a method by chains, with what the chains start from."""
+"""Samples of a method drawn by chains, with the tensors from which the chains start."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from eblvm_lit.samplers.sampler import Sampler
 
 __all__ = ["ChainDraws"]
 
-N_LATENTS = 10_000  # training examples at whose posterior means chains may start
+N_LATENTS = 10_000  # the number of training examples whose posterior means chains may use as latents
 
 
 class ChainDraws(Draws):
-    """Samples by a sampler's chains, down F(v), down E(v, h), or down E(., h) at latents of training examples.
+    """Samples drawn by a sampler's chains, which follow F(v), E(v, h), or E(., h) at latents of training examples.
 
     Args:
-        sampler: What draws.
+        sampler: The sampler that runs the chains.
         method: The method.
-        data: Its data; they are set up here where training examples are needed.
-        starts: What :attr:`starts` is, where it is known.
-        boxed: Whether chains of plain Langevin dynamics start in the box of the training examples, and not of [0, 1].
+        data: The method's data, which are set up here if training examples are needed.
+        starts: The value of :attr:`starts` if it is known, for example from a shared model.
+        boxed: Whether chains of plain Langevin dynamics start uniformly in the smallest box around the training
+            examples instead of in [0, 1].
 
     Example:
         >>> from types import SimpleNamespace
@@ -67,15 +68,15 @@ class ChainDraws(Draws):
 
     @property
     def kind(self) -> str | None:
-        """The kind of the chains, see :class:`~eblvm_lit.samplers.sampler.Sampler`; None where they cannot draw."""
+        """The kind of the chains, see :class:`~eblvm_lit.samplers.sampler.Sampler`; None if they cannot draw."""
         return self.sampler.kind_for(self.energy, self.method.parts.posterior, torch.empty(0))
 
     @cached_property
     def starts(self) -> dict[str, Tensor]:
-        """What chains start from, by name.
+        """The tensors, by name, from which chains start in addition to noise.
 
-        ``latents`` are means of the posterior at the first 10,000 training examples, shape (n, H), and ``box`` has the
-        lowest and the highest training values of each variable, shape (2, *event). Most models need neither.
+        ``latents`` are the posterior means of the first 10,000 training examples, shape (n, H). ``box`` contains the
+        lowest and the highest training value of each variable, shape (2, *event). Most models need neither.
         """
         like = tensor_of(self.energy, self.method.device)
         name = "latents" if self.kind == "posterior" else "box" if self.boxed else None
@@ -89,12 +90,12 @@ class ChainDraws(Draws):
         return {name: torch.stack(v.aminmax(dim=0))}
 
     def examples(self, n: int | None = None) -> Tensor:
-        """The first n training examples as the model sees them, shape (n, *event); all by default."""
+        """Return the first n training examples (by default all) as the model sees them, shape (n, *event)."""
         self.data.setup()
         return self.data.as_float(self.data.splits.train[:n])
 
     def of_means(self) -> Draws | None:
-        """The same chains, which end at E[v|h]; only Gibbs sampling has it."""
+        """Return the same chains with E[v|h] as their result, for Gibbs sampling; None for other dynamics."""
         if not isinstance(self.sampler.dynamics, Gibbs):
             return None
         sampler = copy.copy(self.sampler)
@@ -102,16 +103,16 @@ class ChainDraws(Draws):
         return ChainDraws(sampler, self.method, self.data, starts=self._known)
 
     def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:
-        """The first n samples; see :meth:`Draws.draw`."""
+        """Draw the first n samples; see :meth:`Draws.draw`."""
         return self.part(range(n), seed=seed, on_step=on_step)
 
     def part(self, samples: Sequence[int], *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:
-        """The samples of some indices, shape (n, *event)."""
+        """Draw the samples with the given indices, shape (n, *event)."""
         like = tensor_of(self.energy, self.method.device) if isinstance(self.energy, Energy) else torch.empty(0)
         generator = keyed_generator(seed, "samples", device=like.device)
         if self.kind == "posterior":
             latents = self.starts["latents"]
-            # of the CPU, where the rows of the first samples do not depend on the number of all
+            # A CPU generator draws the same numbers for the first samples however many are drawn; a GPU's does not.
             generator = keyed_generator(seed, "samples")
             rows = torch.randint(len(latents), (max(samples) + 1,), generator=generator)[list(samples)]
             h = latents[rows.to(latents.device)]

@@ -1,4 +1,4 @@
-"""Who draws the samples of a method, decided once for runs, figures, metrics and commands."""
+"""The choice of what draws a method's samples, made in one place for runs, figures, metrics and commands."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ __all__ = ["DrawnAsTheRun", "FittingSampler", "as_sampler", "draws_of"]
 
 
 class FittingSampler(Sampler):
-    """The dynamics given for images of deep models, and what fits other models better, as :meth:`fitting` says.
+    """A sampler that uses the given dynamics for images of deep models, and other dynamics for other models.
+
+    :meth:`fitting` chooses the dynamics. The arguments without a description are those of
+    :class:`~eblvm_lit.samplers.sampler.Sampler`.
 
     Args:
-        dynamics: What moves the chains of images; the rest is as of :class:`~eblvm_lit.samplers.sampler.Sampler`.
-        kind: As there.
-        batch_size: As there.
-        denoise_latents: As there.
-        bfloat16: As there.
-        n_steps: Gibbs sweeps, or steps of plain Langevin dynamics, where these draw.
-        step_size: Of plain Langevin dynamics. The default fits models that are smooth on a scale of 0.05: a / 0.05^2 is
-            well below one.
+        dynamics: The dynamics for images of deep models.
+        kind: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
+        batch_size: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
+        denoise_latents: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
+        bfloat16: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
+        n_steps: The number of Gibbs sweeps, or of steps of plain Langevin dynamics, where one of these is chosen.
+        step_size: The step size a of plain Langevin dynamics. The default suits models that are smooth on a scale of
+            0.05, because a / 0.05^2 is then well below one.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -60,7 +63,7 @@ class FittingSampler(Sampler):
         self.step_size = step_size
 
     def fitting(self, energy: Energy | None, *, images: bool) -> Sampler:
-        """Gibbs sampling where p(h|v) and p(v|h) can be drawn, plain Langevin dynamics of points, else this sampler."""
+        """Choose Gibbs sampling if p(h|v) and p(v|h) can be sampled, plain Langevin for points, else this sampler."""
         if Gibbs.supports(energy):
             return as_sampler(Gibbs(n_steps=self.n_steps), energy)
         if not images and is_movable(energy):
@@ -69,7 +72,7 @@ class FittingSampler(Sampler):
 
 
 def as_sampler(sampler: Sampler | Dynamics | None, energy: Energy | None) -> Sampler:
-    """A sampler as it is; dynamics as the sampler that draws many samples at a time by them; None as the default.
+    """Convert dynamics to a sampler that draws large batches, and None to the default; return a sampler unchanged.
 
     Example:
         >>> as_sampler(Gibbs(n_steps=5), None).dynamics.n_steps
@@ -88,21 +91,21 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Decide who draws the samples of a method.
+    """Choose what draws the samples of a method.
 
-    This is its generator, where it has one; else the sampler of the configuration or, where that is a
-    :class:`FittingSampler`, what fits the model.
+    The method's generator draws if it has one, else the sampler of the configuration. A :class:`FittingSampler` chooses
+    the dynamics that suit the model.
 
     Args:
         method: The method.
-        data: Its data, which need not be set up; only their shape is asked for.
-        sampler: The sampler of the configuration; the published annealed Langevin dynamics, and what fits other models
-            better, if there is none.
-        generator: How a generator draws; as its defaults say if not given.
-        starts: What chains start from, where that is known: see :attr:`Draws.starts`.
+        data: The method's data, which need not be set up; only their shape is used.
+        sampler: The sampler of the configuration. If there is none, it is a :class:`FittingSampler` with the published
+            annealed Langevin dynamics.
+        generator: The settings with which a generator draws; their defaults if not given.
+        starts: The tensors from which chains start, if known; see :attr:`Draws.starts`.
 
     Returns:
-        The draws; None where nothing can draw from the model.
+        The draws, or None if nothing can draw from the model.
 
     Example:
         >>> from types import SimpleNamespace
@@ -119,7 +122,7 @@ def draws_of(
     energy = method.parts.energy
     chosen = as_sampler(sampler, energy)
     if isinstance(chosen, FittingSampler):
-        # of a class it may be a property, which would read the files
+        # If the class defines image_shape as a property, the data are images, and reading it would read their files.
         images = type(data).image_shape is not None or data.image_shape is not None
         chosen = chosen.fitting(energy, images=images)
     draws = ChainDraws(chosen, method, data, starts=starts, boxed=True)
@@ -127,11 +130,11 @@ def draws_of(
 
 
 class DrawnAsTheRun:
-    """Takes the samples that the run draws: the base of metrics and of their sources.
+    """The base of metrics and image sources that use the same samples as the run.
 
     Args:
-        sampler: The run's sampler: see :func:`draws_of`.
-        langevin: The steps towards the prior of a model that learns one; not used for others.
+        sampler: The run's sampler; see :func:`draws_of`.
+        langevin: The Langevin steps that sample a learnt prior of latents; used only for a model that has one.
     """
 
     def __init__(self, *, sampler: Sampler | Dynamics | None = None, langevin: Langevin | None = None) -> None:
@@ -139,5 +142,5 @@ class DrawnAsTheRun:
         self.generator = GeneratedImages(langevin=langevin)
 
     def draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Who draws; None where nothing can."""
+        """Return the method's draws, or None if nothing can draw from the model."""
         return draws_of(method, data, self.sampler, generator=self.generator)

@@ -1,4 +1,4 @@
-"""Reconstructions of v by what a method encodes and decodes with."""
+"""Reconstructions of v by a method's encoder (or posterior) and generator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 100
 
 
 def reconstructs(parts: MethodParts) -> bool:
-    """Whether a method has a posterior or an encoder, and a generator.
+    """Return whether a method has a posterior or an encoder, and also a generator.
 
     Example:
         >>> reconstructs(MethodParts(generator=nn.Linear(3, 2)))
@@ -27,7 +27,7 @@ def reconstructs(parts: MethodParts) -> bool:
 
 @torch.no_grad()
 def decode(generator: nn.Module, h: Tensor) -> Tensor:
-    """G(h), shape (B, *event), of latents h (B, H), in evaluation mode.
+    """Compute G(h), shape (B, *event), for latents h (B, H), with the generator G in evaluation mode.
 
     Example:
         >>> decode(nn.Linear(3, 2), torch.zeros(5, 3)).shape
@@ -39,11 +39,13 @@ def decode(generator: nn.Module, h: Tensor) -> Tensor:
 
 @torch.no_grad()
 def encode(parts: MethodParts, v: Tensor) -> Tensor:
-    r"""h of v, shape (B, H): the posterior's mean :math:`\mu(v)`, or what the encoder gives; in evaluation mode.
+    r"""Compute latents of v, shape (B, H): the posterior mean :math:`\mu(v)`, or the encoder's output.
+
+    The network is in evaluation mode.
 
     Args:
-        parts: Of a method with a posterior or an encoder.
-        v: Shape (B, *event), floats on any device.
+        parts: The parts of a method, which include a posterior or an encoder.
+        v: Examples, shape (B, *event), floats on any device.
 
     Example:
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -58,7 +60,9 @@ def encode(parts: MethodParts, v: Tensor) -> Tensor:
 
 @torch.no_grad()
 def reconstruct(parts: MethodParts, v: Tensor) -> Tensor:
-    r""":math:`G(\mu(v))`, shape (B, *event), of v (B, *event), both networks in evaluation mode; see :func:`encode`.
+    r"""Compute the reconstructions :math:`G(\mu(v))`, shape (B, *event), of examples v (B, *event).
+
+    Both networks are in evaluation mode; see :func:`encode`.
 
     Example:
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior

@@ -1,4 +1,4 @@
-"""Draws of a generator at latents from the prior."""
+"""Samples drawn by a generator from latents of the prior."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["GeneratedImages", "GeneratorDraws"]
 
 
 class GeneratedImages(ImageSource):
-    """Gives G(h) for h ~ p(h), one pass for each image.
+    """A source of a generator's images G(h) for h ~ p(h).
 
-    h is drawn from N(0, I), or by Langevin steps from there towards a learnt prior.
+    h is drawn from N(0, I), or from a learnt prior by Langevin steps that start there.
 
-    Batch normalisation has the statistics of passes at h ~ N(0, I), which the method keeps, so that image i does not
-    depend on its batch. The authors' code of BiDVL uses the statistics of each batch of 100 images instead. The
-    generator's running statistics do not move.
+    Batch normalisation uses statistics that the method has collected for h ~ N(0, I), so that image i does not depend
+    on its batch. The authors' code of BiDVL uses the statistics of each batch of 100 images instead. The generator's
+    running statistics are not updated.
 
     Args:
         batch_statistics: Whether batch normalisation uses the statistics of the batch, as in training and in the
-            authors' code; image i then depends on its batch, and whole batches are generated.
-        batch_size: Images in one pass.
-        langevin: The steps towards the prior of a model that learns one; not used for others.
+            authors' code. Image i then depends on its batch, and only whole batches are generated.
+        batch_size: The number of images in one pass.
+        langevin: The Langevin steps that sample a learnt prior of latents; used only for a model that has one.
 
     Example:
         >>> from types import SimpleNamespace
@@ -56,28 +56,31 @@ class GeneratedImages(ImageSource):
         self.langevin = langevin
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the data are images and the method has a generator."""
+        """Return whether the data are images and the method has a generator that can draw."""
         return data.image_shape is not None and self.draws(method) is not None
 
     def draws(self, method: Method) -> Draws | None:
-        """The draws of the method's generator; None without one, or without the steps towards a learnt prior."""
+        """Return the draws of the method's generator, or None if it has none.
+
+        They are None, too, if the model has a learnt prior and no Langevin steps are given to sample it.
+        """
         learnt = isinstance(method.parts.energy, LatentPriorEnergy)
         lacking = method.parts.decoding is None or (learnt and self.langevin is None)
         return None if lacking else GeneratorDraws(self, method)
 
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
-        """The first n images; see :meth:`ImageSource.images`."""
+        """Return the first n images; see :meth:`ImageSource.images`."""
         passes = self.passes(method, n, method.seed)
         return torch.cat([data.as_bytes(v).cpu().view(-1, *image_shape_of(data)) for v in passes])[:n]
 
     @torch.no_grad()
     def passes(self, method: Method, n: int, seed: int) -> list[Tensor]:
-        """G(h) of at least n latents, as the generator gives it: one tensor of shape (batch_size, *event) for a pass.
+        """Generate G(h) for at least n latents, as a list of one tensor (batch_size, *event) for each pass.
 
         Args:
             method: A method with a generator.
-            n: Number of latents, rounded up to whole batches.
-            seed: Of the latents: the i-th is a function of it and of i.
+            n: The number of latents, which is rounded up to whole batches.
+            seed: The seed of the latents; latent i is a function of the seed and of i.
         """
         own = cast(nn.Module, method.parts.decoding)
         made = []
@@ -91,7 +94,7 @@ class GeneratedImages(ImageSource):
         return made
 
     def draw_latents(self, method: Method, noise: SampleNoise) -> Tensor:
-        """h of each sample of some noise, shape (B, H): from N(0, I), or from there towards the model's prior."""
+        """Draw latents, shape (B, H), from N(0, I) or, by Langevin steps that start there, from a learnt prior."""
         energy = method.parts.energy
         if not isinstance(energy, LatentPriorEnergy):
             return noise((cast(Any, method).h_dim,))
@@ -102,10 +105,10 @@ class GeneratedImages(ImageSource):
 
 
 class GeneratorDraws(Draws):
-    """Images of one method's generator; they are means of v given h.
+    """The images of one method's generator, which are means of v given h.
 
     Args:
-        images: How the generator draws.
+        images: The settings with which the generator draws.
         method: The method.
     """
 
@@ -116,9 +119,9 @@ class GeneratorDraws(Draws):
         self.method = method
 
     def of_means(self) -> Draws:
-        """These draws."""
+        """Return these draws, which are means of v given h already."""
         return self
 
     def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:
-        """The first n samples; see :meth:`Draws.draw`."""
+        """Draw the first n samples; see :meth:`Draws.draw`."""
         return torch.cat(self.images.passes(self.method, n, seed))[:n]

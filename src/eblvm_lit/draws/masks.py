@@ -1,4 +1,4 @@
-"""Masks for inpainting: which pixels of an image are kept."""
+"""Masks for inpainting, which say what pixels of an image are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DrawnMask", "LeftHalf", "Mask"]
 
 
 class Mask(ABC):
-    """Decides which pixels are kept."""
+    """The base of masks, which decide for each sample what pixels are kept."""
 
     def prepare(self) -> None:  # noqa: B027 - most need no files
         """Load the files that the mask needs.
@@ -27,16 +27,24 @@ class Mask(ABC):
 
     @abstractmethod
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
-        """1 where a pixel is kept and 0 where it is missing, shape (B, C, H, W), float32, for each sample of noise."""
+        """Return a mask for each sample, which is 1 where a pixel is kept and 0 where it is missing.
+
+        Args:
+            image_shape: The channels, height and width of an image.
+            noise: The noise of B samples, for masks that are random.
+
+        Returns:
+            The masks, float32, shape (B, C, H, W).
+        """
 
 
 class LeftHalf(Mask):
-    """The left half is missing, or, with some probability, the right half.
+    """The mask with a missing left half, or, with a given probability, a missing right half.
 
-    Reference: Bao et al. 2021, code, inverts masks with probability 1/2.
+    Reference: Bao et al. 2021, code, which inverts masks with probability 1/2.
 
     Args:
-        inverted: That probability.
+        inverted: The probability that the right half is missing.
 
     Example:
         >>> LeftHalf().keep((1, 1, 4), SampleNoise(0, range(2))).tolist()
@@ -47,21 +55,21 @@ class LeftHalf(Mask):
         self.inverted = inverted
 
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
-        """See :meth:`Mask.keep`."""
+        """Return a mask for each sample; see :meth:`Mask.keep`."""
         right = (torch.arange(image_shape[-1], device=noise.device) >= image_shape[-1] // 2).float()
         return _inverted(right, noise, self.inverted).expand(-1, *image_shape)
 
 
 class DrawnMask(Mask):
-    """The bright pixels of a random image of another data set are kept, or, with some probability, all others.
+    """The mask that keeps the bright pixels of a random image of another data set, or, inverted, the dark ones.
 
-    The sample's noise chooses the image. Reference: Bao et al. 2021, code: MNIST digits, resized to the image's size,
-    thresholded at 0.5, and inverted with probability 1/2.
+    Each sample's noise chooses its image. Reference: Bao et al. 2021, code, which takes MNIST digits, resizes them to
+    the image's size, thresholds them at 0.5, and inverts them with probability 1/2.
 
     Args:
-        data: The other data set, whose test images are used; colours are averaged.
-        threshold: Pixels above it are kept, of images in [0, 1].
-        inverted: Probability that they are missing instead.
+        data: The other data set, whose test images are used; their colour channels are averaged.
+        threshold: The value in [0, 1] above which a pixel is bright.
+        inverted: The probability that the bright pixels are missing and the others kept.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -80,7 +88,7 @@ class DrawnMask(Mask):
         self.data.setup()
 
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
-        """See :meth:`Mask.keep`."""
+        """Return a mask for each sample; see :meth:`Mask.keep`."""
         self.prepare()
         images = self.data.splits.test
         chosen = self.data.as_float(images[noise.integers(len(images)).cpu()]).view(-1, *image_shape_of(self.data))
@@ -94,7 +102,7 @@ class DrawnMask(Mask):
 
 
 def _inverted(keep: Tensor, noise: SampleNoise, probability: float) -> Tensor:
-    """The mask, or its opposite with this probability, for each sample."""
-    # SampleNoise draws integers, so the probability is rounded to multiples of 2^-20
+    """Invert the mask of each sample with the given probability."""
+    # SampleNoise draws integers, so the probability is rounded to a multiple of 2^-20.
     flip = (noise.integers(2**20) < probability * 2**20).view(-1, 1, 1, 1)
     return torch.where(flip, 1 - keep, keep)

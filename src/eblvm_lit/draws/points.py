@@ -1,4 +1,4 @@
-"""Samples of a model of points, for metrics that compare sets of samples with data."""
+"""Samples of a model of points (vectors that are not images), for metrics that compare samples with data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["PointSamples"]
 
 
 class PointSamples(DrawnAsTheRun, ImageSource):
-    r"""Gives samples of vectors that are no images, as floats: those of the run and of the figure ``samples``.
+    r"""A source of samples of vectors that are not images, the same as in the run and its figure ``samples``.
 
     Args:
-        sampler: The run's sampler: see :func:`~eblvm_lit.draws.choice.draws_of`.
-        langevin: The steps towards the prior of a model that learns one; not used for others.
+        sampler: The run's sampler; see :func:`~eblvm_lit.draws.choice.draws_of`.
+        langevin: The Langevin steps that sample a learnt prior of latents; used only for a model that has one.
 
     Example:
         >>> from types import SimpleNamespace
@@ -33,9 +33,9 @@ class PointSamples(DrawnAsTheRun, ImageSource):
     """
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the data are no images, and something can draw from the model."""
+        """Return whether the data are not images and samples can be drawn from the model."""
         return data.image_shape is None and self.draws(method, data) is not None
 
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
-        """n points, float32, shape (n, *event), on the CPU."""
+        """Draw n points, float32, shape (n, *event), on the CPU."""
         return cast(Draws, self.draws(method, data)).draw(n, seed=method.seed).float().cpu()

@@ -16,15 +16,15 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """E_q[h|v] of examples, some at a time; without a posterior, the latents that the encoder gives.
+    """Compute the posterior means E_q[h|v] of examples in chunks, or the encoder's latents without a posterior.
 
     Args:
-        method: With a posterior or an encoder, on some device.
-        data: The data the examples are of.
-        rows: Examples as the data's splits hold them, shape (n, *event).
+        method: A method with a posterior or an encoder, on any device.
+        data: The data to which the examples belong.
+        rows: Examples in the form in which the data's splits store them, shape (n, *event).
 
     Returns:
-        float32, shape (n, H).
+        The latents, float32, shape (n, H).
 
     Example:
         >>> from types import SimpleNamespace
@@ -42,5 +42,5 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """The examples in the scale in which models see them, float32, shape (n, D)."""
+    """Return the examples, flattened, on the scale on which models see them, float32, shape (n, D)."""
     return torch.cat([data.as_float(part).flatten(1) for part in rows.split(ROWS)]).numpy()

@@ -1,1 +1,1 @@
-"""Joint energies E(v,h;theta), with free energy and conditionals where they are tractable."""
+"""Joint energies E(v, h; theta), with free energies and conditionals where they are tractable."""

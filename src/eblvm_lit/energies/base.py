@@ -1,4 +1,4 @@
-"""The base classes of energies: E(v, h) alone, with F(v), with conditionals, and energies of v alone."""
+"""The base classes of energies: joint energies, those with a free energy or conditionals, and energies of v only."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ __all__ = [
     "is_movable",
 ]
 
-LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) at given v: maps h (*L, B, H) to E (*L, B)
+LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) for given v: maps h (*L, B, H) to E (*L, B)
 EnergyAt = Callable[[Tensor], LatentEnergy]  # maps v (B, *event) to E(v, .)
 
 
 class Energy(nn.Module, ABC):
     r"""A joint energy, :math:`p(v, h) \propto \exp(-E(v, h; \theta))`.
 
+    In all shapes B is the number of examples, ``*event`` is the shape of one v, H is the number of latents, and ``*L``
+    stands for any number of leading axes, such as one of L particles for each v.
+
     Attributes:
-        event_shape: Shape of one v.
-        h_dim: Number of latents.
-        continuous: Whether h is real; false for binary latents.
-        shared_features: Features that came with the parameters of this view; see :meth:`share_features`.
+        event_shape: The shape of one v.
+        h_dim: The number of latents.
+        continuous: Whether h is real; False for binary latents.
+        shared_features: The precomputed features of v if this module is bound to the parameters that
+            :meth:`share_features` returned, else None.
     """
 
     event_shape: tuple[int, ...]
@@ -43,21 +47,21 @@ class Energy(nn.Module, ABC):
 
     @abstractmethod
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
+        """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, H)."""
 
     def at(self, v: Tensor) -> LatentEnergy:
-        """E(v, .) as a function of h alone, for those who evaluate it, or its gradient in h, many times at one v.
+        """Return E(v, .), a function of h only, for callers that evaluate it or its gradient in h many times at one v.
 
-        What E needs of v only, such as the features of a network, is computed here, once. A gradient in v goes
-        through it if v is differentiated outside of this call, too.
+        Whatever depends only on v, such as the features of a network, is computed here once. Gradients with respect
+        to v pass through these quantities if the differentiated function includes this call.
 
         Returns:
-            Maps h (*L, B, H) to E (*L, B).
+            A function that maps h (*L, B, H) to E (*L, B).
         """
         return partial(self.energy, v)
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """The gradient in v (B, *event) of fn(at, v), a number, of which at(v) is E(v, .).
+        """Compute the gradient with respect to v (B, *event) of the scalar fn(at, v), where at(v) is E(v, .).
 
         Example:
             >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -68,7 +72,7 @@ class Energy(nn.Module, ABC):
         return grad(partial(fn, self.at))(v)
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """fn(E(v, .)), and its derivative as v moves along z (B, *event), in one forward-mode pass.
+        """Compute fn(E(v, .)) and its directional derivative along z (B, *event) in v, in one forward-mode pass.
 
         Example:
             >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -79,22 +83,23 @@ class Energy(nn.Module, ABC):
         return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
 
     def share_features(self, theta: Params, v: Tensor) -> Params:
-        """theta with the features of v, where the energy has a network of v: computed once for all that follows.
+        """Compute the features of v once, and return the parameters theta together with them.
 
-        E(v, .) and its gradients in v and in theta, of this energy bound to the result, use these features.
+        An energy without a network that maps v to features returns theta unchanged. An energy that is bound to the
+        result uses the stored features for E(v, .) and for its gradients with respect to v and theta.
 
         Args:
-            theta: Parameters.
-            v: Points, shape (B, *event); features are those of this tensor, and not of its copies.
+            theta: The energy's parameters.
+            v: Examples, shape (B, *event). The features are used only for this very tensor object, not for a copy.
         """
         return theta
 
     def memory_hints(self) -> list[str]:
-        """What makes its gradients need less memory."""
+        """Return settings that reduce the memory needed by this energy's gradients, as advice for the user."""
         return []
 
     def extra_repr(self) -> str:
-        """The sizes, for ``print``.
+        """Return the sizes that ``print`` shows.
 
         Example:
             >>> from eblvm_lit.energies.grbm import GRBM
@@ -104,40 +109,43 @@ class Energy(nn.Module, ABC):
         return f"event_shape={tuple(self.event_shape)}, h_dim={self.h_dim}"
 
     def forward(self, v: Tensor, h: Tensor) -> Tensor:
-        """The energy; see :meth:`energy`."""
+        """Compute the energy E(v, h); see :meth:`energy`."""
         return self.energy(v, h)
 
 
 class FeatureEnergy(Energy):
-    """An energy that depends on v through the features of a network alone, which are most of its cost."""
+    """An energy that depends on v only through the features of a network, which cause most of the cost."""
 
     @abstractmethod
     def features(self, v: Tensor) -> Tensor:
-        """What E needs of v, shape (B, n), of v (B, *event)."""
+        """Compute the features through which E depends on v, shape (B, n), for v (B, *event)."""
 
     @abstractmethod
     def at_features(self, features: Tensor) -> LatentEnergy:
-        """E(v, .), which maps h (*L, B, H) to E (*L, B), of the features of v (B, n)."""
+        """Return E(v, .), a function that maps h (*L, B, H) to E (*L, B), given the features of v, shape (B, n)."""
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, H)."""
+        """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, H)."""
         return self.at(v)(h)
 
     def at(self, v: Tensor) -> LatentEnergy:
-        """E(v, .), with the features of v computed once; see :meth:`Energy.at`."""
+        """Return E(v, .) with the features of v computed once; see :meth:`Energy.at`."""
         shared = self._features_of(v)
         return self.at_features(self.features(v) if shared is None else shared.value)
 
     def share_features(self, theta: Params, v: Tensor) -> Params:
-        """theta with the features of v, see :meth:`Energy.share_features`; by plain autograd alone."""
+        """Return theta with the features of v, see :meth:`Energy.share_features`; under plain autograd only.
+
+        Under ``torch.func`` or ``torch.compile`` the result is theta itself, without features.
+        """
         return share_features(lambda theta, v: bind(self, theta).features(v), theta, v)
 
     def _features_of(self, v: Tensor) -> SharedFeatures | None:
-        """The shared features, if they are those of v."""
+        """Return the shared features if they were computed from this tensor v, else None."""
         return self.shared_features if self.shared_features is not None and v is self.shared_features.points else None
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """The gradient in v of fn(at, v), through the shared features where they are those of v."""
+        """Compute the gradient of fn(at, v) with respect to v, using the shared features if they belong to v."""
         shared = self._features_of(v)
         if shared is None:
             return super().gradient(fn, v)
@@ -145,7 +153,7 @@ class FeatureEnergy(Energy):
         return shared.pull(by_features) + by_v
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """fn(E(v, .)) and its derivative along z, through the shared features where they are those of v."""
+        """Compute fn(E(v, .)) and its derivative along z in v, using the shared features if they belong to v."""
         shared = self._features_of(v)
         if shared is None:
             return super().slope(fn, v, z)
@@ -157,67 +165,67 @@ class MarginalEnergy(Energy):
 
     @abstractmethod
     def free_energy(self, v: Tensor) -> Tensor:
-        """F(v), shape (B,), of v (B, *event)."""
+        """Compute the free energy F(v), shape (B,), for v (B, *event)."""
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Numbers that increase with F(v), shape (B,), for those who need the order of examples alone.
+        """Compute numbers that increase with F(v), shape (B,), for callers that need only the order of the examples.
 
-        F itself by default. An energy whose last function saturates gives what comes before it, which rounding does
-        not make equal.
+        By default they are F itself. An energy whose output function saturates returns the input of that function
+        instead, because rounding makes saturated outputs equal.
         """
         return self.free_energy(v)
 
     def score(self, v: Tensor) -> Tensor:
-        r"""The marginal score :math:`\nabla_v \log p(v) = -\nabla_v F(v)`, shape (B, *event)."""
+        r"""Compute the marginal score :math:`\nabla_v \log p(v) = -\nabla_v F(v)`, shape (B, *event)."""
         return -grad(lambda x: self.free_energy(x).sum())(v)
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r"""Trace of the Hessian of log p, :math:`\nabla_v \cdot s(v)`, shape (B,)."""
+        r"""Compute the trace of the Hessian of log p(v), :math:`\nabla_v \cdot s(v)`, shape (B,)."""
         return divergence(self.score, v)
 
 
 class ConditionalEnergy(MarginalEnergy):
-    """An energy whose p(h|v) and p(v|h) can be drawn from, with noise that is drawn outside."""
+    """An energy whose conditionals p(h|v) and p(v|h) can be sampled exactly, from noise that the caller draws."""
 
     @abstractmethod
     def latent_mean(self, v: Tensor) -> Tensor:
-        """E[h|v], shape (B, H), of v (B, *event)."""
+        """Compute E[h|v], shape (B, H), for v (B, *event)."""
 
     @abstractmethod
     def visible_mean(self, h: Tensor) -> Tensor:
-        """E[v|h], shape (*L, B, *event), of h (*L, B, H)."""
+        """Compute E[v|h], shape (*L, B, *event), for h (*L, B, H)."""
 
     @abstractmethod
     def visible_std(self) -> Tensor:
-        """Standard deviation of p(v|h), which is normal, shape (*event)."""
+        """Compute the standard deviation of the normal distribution p(v|h), shape (*event)."""
 
     @abstractmethod
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Noise for :meth:`draw_latent`, shape (*shape, H), of like's type and device."""
+        """Draw the noise for :meth:`draw_latent`, shape (*shape, H), with the dtype and device of ``like``."""
 
     @abstractmethod
     def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        """h ~ p(h|v), shape (*L, B, H), of v (B, *event) and noise (*L, B, H)."""
+        """Turn noise (*L, B, H) into samples h ~ p(h|v), shape (*L, B, H), for v (B, *event)."""
 
     def visible_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Noise for :meth:`draw_visible`, shape (*shape, *event), of like's type and device."""
+        """Draw the noise for :meth:`draw_visible`, shape (*shape, *event), with the dtype and device of ``like``."""
         return torch.randn((*shape, *self.event_shape), generator=generator, dtype=like.dtype, device=like.device)
 
     def draw_visible(self, h: Tensor, noise: Tensor) -> Tensor:
-        """v ~ p(v|h), shape (*L, B, *event), of h (*L, B, H) and noise (*L, B, *event)."""
+        """Turn noise (*L, B, *event) into samples v ~ p(v|h), shape (*L, B, *event), for h (*L, B, H)."""
         return self.visible_mean(h) + self.visible_std() * noise
 
     def sample_latent(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """h ~ p(h|v), shape (B, H)."""
+        """Draw latents h ~ p(h|v), shape (B, H)."""
         return self.draw_latent(v, self.latent_noise((len(v),), v, generator))
 
     def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
-        """v ~ p(v|h), shape (*L, B, *event)."""
+        """Draw visible vectors v ~ p(v|h), shape (*L, B, *event)."""
         return self.draw_visible(h, self.visible_noise(h.shape[:-1], h, generator))
 
 
 def is_movable(energy: object) -> bool:
-    """Whether v, or v and h together, can move along gradients: F(v) is tractable, or the latents are real.
+    """Return whether gradients can move v or (v, h): F(v) is tractable, or the latents are real.
 
     Example:
         >>> is_movable(None)
@@ -227,18 +235,18 @@ def is_movable(energy: object) -> bool:
 
 
 class VisibleEnergy(MarginalEnergy):
-    r"""An energy without latents, :math:`p(v) \propto \exp(-F(v))`: methods that need F(v) alone train it.
+    r"""An energy without latents, :math:`p(v) \propto \exp(-F(v))`, for methods that need only F(v).
 
-    It counts as an energy of zero latents, E(v, h) = F(v).
+    It is treated as a joint energy with zero latents: E(v, h) = F(v).
     """
 
     h_dim = 0
     continuous = True
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """F(v), shape (*L, B), whatever h (*L, B, 0)."""
+        """Compute F(v), expanded to shape (*L, B), for v (B, *event) and an empty h (*L, B, 0)."""
         return self.free_energy(v).expand(h.shape[:-1])
 
     def forward(self, v: Tensor) -> Tensor:
-        """F(v), shape (B,)."""
+        """Compute the energy F(v), shape (B,)."""
         return self.free_energy(v)

@@ -1,4 +1,4 @@
-"""A GRBM with coupled latents: its posterior is in no family of q, and everything is exact by enumeration."""
+"""A GRBM with coupled latents: no factorised q equals its posterior, and enumeration makes every quantity exact."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
 __all__ = ["CoupledGRBM"]
 
 MAX_LATENTS = 16
-ELEMENTS = 2**22  # of a table of latent states for each v; more v are computed one block after another
+ELEMENTS = 2**22  # maximum size of the table (examples v) x (latent states); larger batches are computed in blocks
 
 
 class CoupledGRBM(GaussianBernoulliEnergy):
-    r"""Gaussian visible units v, binary latent units h that depend on one another given v.
+    r"""The energy of Gaussian visible units v and binary latent units h that depend on one another given v.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - c^\top h - v^\top U h - \tfrac12 h^\top L h
 
     with U and :math:`\sigma` as in :class:`~eblvm_lit.energies.grbm.GRBM`, and L symmetric with a zero diagonal. E is
-    linear in each latent. p(h|v) is a Boltzmann machine: no posterior of independent bits equals it unless L = 0.
-    Everything is exact, by enumeration of the :math:`2^m` latent states for each v. Reference: Salakhutdinov and Hinton
-    2009, of binary visible units, which are coupled, too.
+    linear in each latent. p(h|v) is a Boltzmann machine: no posterior with independent bits equals it unless L = 0.
+    F(v), E[h|v], draws from p(h|v) and the score are exact, by enumeration of the :math:`2^m` latent states for each v.
+    Reference: Salakhutdinov and Hinton 2009, whose visible units are binary and coupled, too.
 
     Args:
         v_dim: Number of visible units d.
         h_dim: Number of latent units m, from 2 to 16.
-        coupling_scale: Standard deviation of the couplings of two latents at the start. With 0 the model starts as a
-            GRBM.
+        coupling_scale: The standard deviation of the initial entries of L. With 0 the model starts as a GRBM.
         parametrisation: ``code`` or ``paper``; see :class:`~eblvm_lit.energies.grbm.GRBM`.
         learn_std: Whether log sigma is trained; it starts at 0.
 
@@ -52,11 +51,11 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         learn_std: bool = True,
     ) -> None:
         super().__init__(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation, learn_std=learn_std)
-        # One number for each pair, so that L is symmetric with a zero diagonal whatever an optimizer does.
+        # One number for each pair of latents, so that every optimizer step leaves L symmetric with a zero diagonal.
         self.pairs = nn.Parameter(coupling_scale * torch.randn(h_dim * (h_dim - 1) // 2))
 
     def interactions(self) -> Tensor:
-        """L, shape (m, m): ``pairs`` above the diagonal, row by row, and the same below."""
+        """Build L, shape (m, m): ``pairs`` fills the part above the diagonal row by row, mirrored below it."""
         row, column = torch.triu_indices(self.h_dim, self.h_dim, 1, device=self.pairs.device)
         upper = self.pairs.new_zeros(self.h_dim, self.h_dim).index_put((row, column), self.pairs)
         return upper + upper.T
@@ -65,41 +64,47 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         return h @ self.c + 0.5 * (h @ self.interactions() * h).sum(-1)
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m)."""
         field = self.c + v @ self.coupling() + 0.5 * h @ self.interactions()
         return self._quadratic(v) - (h * field).sum(-1)
 
     def latent_states(self) -> Tensor:
-        """All latent states, shape (S, m), S = 2^m."""
+        """Return all latent states, shape (S, m), where S = 2^m."""
         return self._states(0, 2**self.h_dim)
 
     def _by_rows(self, fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         return by_rows(fn, ELEMENTS // 2**self.h_dim, *tensors)
 
     def _exponents(self, v: Tensor) -> Tensor:
-        """:math:`c^T h + v^T U h + h^T L h / 2` of each state, shape (B, S)."""
+        """Compute :math:`c^T h + v^T U h + h^T L h / 2` for each v and each latent state h, shape (B, S)."""
         h = self.latent_states()
         return v @ self.coupling() @ h.T + self._of_latents(h)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        r""":math:`F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \log \sum_h e^{c^\top h + v^\top U h + h^\top L h / 2}`, (B,)."""
+        r"""Compute the free energy F(v), shape (B,).
+
+        .. math:: F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \log \sum_h e^{c^\top h + v^\top U h + h^\top L h / 2}
+        """
         return self._quadratic(v) - self._by_rows(lambda v: self._exponents(v).logsumexp(-1), v)
 
     def latent_log_probs(self, v: Tensor) -> Tensor:
-        """log p(h|v) of the states of :meth:`latent_states`, shape (S, B)."""
+        """Compute log p(h|v) for every state in :meth:`latent_states`, shape (S, B)."""
         return self._exponents(v).log_softmax(-1).T
 
     def latent_mean(self, v: Tensor) -> Tensor:
-        """E[h|v], shape (B, m)."""
+        """Compute the posterior mean E[h|v], shape (B, m)."""
         return self._by_rows(lambda v: self._exponents(v).softmax(-1) @ self.latent_states(), v)
 
     def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        r"""Bits h ~ p(h|v), shape (*L, B, m): :math:`h_j = 1` where :math:`u_j < p(h_j = 1 | h_1 \dots h_{j-1}, v)`."""
+        r"""Turn uniform noise u (*L, B, m) into bits h ~ p(h|v) of the same shape.
+
+        :math:`h_j = 1` where :math:`u_j < p(h_j = 1 | h_1 \dots h_{j-1}, v)`.
+        """
         return self._by_rows(self._draw, v, noise.movedim(-2, 0)).movedim(0, -2)
 
     def _draw(self, v: Tensor, noise: Tensor) -> Tensor:
-        """The bits, shape (B, *L, m), of noise of this shape."""
-        # marginals[j] has p(h_1 ... h_j | v) at the number whose bits these are, shape (B, 2^j)
+        """Turn noise, shape (B, *L, m), into bits h ~ p(h|v) of the same shape."""
+        # marginals[j], shape (B, 2^j), is the table of p(h_1 ... h_j | v); its column index has h_1 ... h_j as bits
         marginals = [self._exponents(v).softmax(-1)]
         for j in reversed(range(self.h_dim)):
             marginals.insert(0, marginals[0].view(-1, 2, 2**j).sum(1))
@@ -113,7 +118,10 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         return torch.stack(bits, -1).to(noise.dtype)
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r""":math:`-\sum_i \sigma_i^{-2} + E[\|Uh\|^2 | v] - \|U E[h|v]\|^2`, shape (B,)."""
+        r"""Compute the trace of the Hessian of log p(v), shape (B,).
+
+        .. math:: -\sum_i \sigma_i^{-2} + E[\|Uh\|^2 | v] - \|U E[h|v]\|^2
+        """
 
         def variance(v: Tensor) -> Tensor:
             p = self._exponents(v).softmax(-1)

@@ -1,4 +1,4 @@
-"""Deep energies: of v alone, and of v and latents without a tractable posterior or marginal."""
+"""Deep energies: one of v only, and joint energies of v and h without a tractable posterior or marginal."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ def _recompute(network: object) -> list[str]:
 
 
 def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
-    """The energy |x|^2 / (2 s^2) of N(0, s^2 I), shape (*B,), of x (*B, *event) whose event has so many axes."""
+    """Compute |x|^2 / (2 s^2), the energy of N(0, s^2 I), shape (*B,), for x (*B, *event) with n_axes event axes."""
     return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * std**2)
 
 
 class DeepEnergy(VisibleEnergy):
-    r"""A network's features under one of two heads, without latents: the fully visible baseline.
+    r"""The fully visible baseline: a head, quadratic or squared norm, on a network's features, without latents.
 
     .. math:: F(v) = (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3, \quad f = g_1(v)
 
-    with the quadratic head (Li et al. 2019), or :math:`\sum_k \mathrm{ELU}(A f + a)_k^2` with the squared norm (Bao et
-    al. 2020, code). On CIFAR10 the first has as many parameters as the latent-variable model it is compared with, and
-    the second three times as many.
+    with the quadratic head (Li et al. 2019), or :math:`\sum_k \mathrm{ELU}(A f + a)_k^2` with the squared-norm head
+    (Bao et al. 2020, code). On CIFAR10 the quadratic head gives about as many parameters as the latent-variable model
+    has that this baseline is compared with, and the squared-norm head gives three times as many.
 
     Args:
-        network: g_1, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
-        head: ``quadratic`` or ``squared_norm``.
-        head_dim: Rows of A; half as many as g_1 has features if not given. Of no meaning to the quadratic head.
-        reference_std: s, where the model tilts N(0, s^2 I): F has :math:`\|v\|^2 / (2 s^2)` beside the head.
+        network: g_1, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute
+            ``event_shape``.
+        head: The head on the features, ``quadratic`` or ``squared_norm``.
+        head_dim: The number of rows of A in the squared-norm head; by default half the number of features.
+        reference_std: The standard deviation s of the reference N(0, s^2 I) that the model tilts, which adds
+            :math:`\|v\|^2 / (2 s^2)` to F; null for no reference.
 
     Raises:
-        ConfigError: For a head_dim that is not used.
+        ConfigError: If head_dim is given for the quadratic head, which has none.
 
     Example:
         >>> import torch
@@ -77,41 +79,42 @@ class DeepEnergy(VisibleEnergy):
         self.head = QuadraticHead(in_dim=n) if head == "quadratic" else SquaredNormHead(in_dim=n, width=width)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """F(v), shape (B,), of v (B, *event)."""
+        """Compute the energy F(v), shape (B,), for v (B, *event)."""
         value = self.head(self.network(v))
         std = self.reference_std
         return value if std is None else value + _reference(v, std, len(self.event_shape))
 
     def memory_hints(self) -> list[str]:
-        """Recomputed activations, where the network can do that."""
+        """Return the advice to recompute activations, if the network supports that and does not do it yet."""
         return _recompute(self.network)
 
 
 class DeepLatentEnergy(FeatureEnergy):
-    r"""Features of v, coupled with real latents, under a squared norm.
+    r"""The deep energy that couples features of v with real latents h, under a squared-norm head.
 
     .. math:: E(v, h) = \sum_k \mathrm{ELU}(A x + a)_k^2, \quad x = (g(v) + h,\; h), \quad g(v) = B\, g_1(v) + b
 
-    The features g(v) cost a pass through the network, and are computed once for all latents. E >= 0. Reference: Bao et
-    al. 2020, section 5.2, and code; Bao et al. 2021.
+    The features g(v) cost one pass through the network and are computed once for all latents. E >= 0. Reference: Bao
+    et al. 2020, section 5.2, and code; Bao et al. 2021.
 
-    With ``reference_std`` the model tilts a normal distribution, as Xie et al. 2016 (arXiv 1602.03264) do:
+    With ``reference_std`` the model tilts a normal reference distribution, as Xie et al. 2016 (arXiv 1602.03264) do:
 
     .. math:: p(v, h) \propto e^{-E(v, h)}\, N(v; 0, s^2 I)
 
-    which adds :math:`\|v\|^2 / (2 s^2)` to E, and leaves p(h|v) as it is; ``latent_reference_std`` does the same for h,
-    where E may become flat and latents leave for infinity. Multi-scale denoising asks for the score
-    :math:`(\mathrm{E}[v|\tilde v] - \tilde v) / \sigma_0^2`: with s = sigma_0 the network learns the denoised image,
-    and not to subtract the noise.
+    which adds :math:`\|v\|^2 / (2 s^2)` to E and leaves p(h|v) unchanged. ``latent_reference_std`` adds the same term
+    for h; without it E may become flat in h, and samples of h may diverge. The score that multi-scale denoising fits is
+    :math:`(\mathrm{E}[v|\tilde v] - \tilde v) / \sigma_0^2`. With s = sigma_0 the reference contributes
+    :math:`-\tilde v / \sigma_0^2`, so that the network only has to learn the denoised image E[v|v~].
 
     Args:
-        network: g_1, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
-        h_dim: Number of latents m.
-        head_dim: Rows of A; half as many as g_1 has features if not given, as published.
-        visible_head: ``quadratic`` adds that head of :class:`DeepEnergy` on g_1(v), an energy of v alone; ``none``, as
-            published, leaves all to the latents' head, which sees v through m numbers.
-        reference_std: s; null, as published, for no such term.
-        latent_reference_std: The same of h.
+        network: g_1, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute
+            ``event_shape``.
+        h_dim: The number of latents m.
+        head_dim: The number of rows of A; by default half the number of features of g_1, as published.
+        visible_head: ``quadratic`` adds the quadratic head of :class:`DeepEnergy` on g_1(v), a term that does not
+            depend on h; ``none``, as published, uses only the head above, which sees v through the m numbers g(v).
+        reference_std: The standard deviation s of the reference of v; null, as published, for no such term.
+        latent_reference_std: The standard deviation of the reference of h; null, as published, for no such term.
 
     Example:
         >>> import torch
@@ -145,11 +148,14 @@ class DeepLatentEnergy(FeatureEnergy):
         self.visible_head = QuadraticHead(in_dim=network.out_dim) if visible_head == "quadratic" else None
 
     def memory_hints(self) -> list[str]:
-        """Recomputed activations, where the network can do that."""
+        """Return the advice to recompute activations, if the network supports that and does not do it yet."""
         return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
-        """g(v), shape (B, m), of v (B, *event); where E has terms of v alone, their sum in one more column."""
+        """Compute g(v), shape (B, m), for v (B, *event).
+
+        If E has terms that depend only on v, their sum is an additional last column, and the shape is (B, m + 1).
+        """
         of_network = self.network(v)
         features = self.f2h(of_network)
         alone = []
@@ -162,11 +168,14 @@ class DeepLatentEnergy(FeatureEnergy):
         return torch.cat([at_least_float32(features), torch.stack(alone, 1).sum(1, keepdim=True)], dim=1)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        r"""A x + a is :math:`(A_1 g(v) + a) + (A_1 + A_2) h`: a product with h alone for every h."""
+        r"""Return E(v, .) for the given features of v.
+
+        :math:`A x + a = (A_1 g(v) + a) + (A_1 + A_2) h`, so that each new h costs only one product, with h.
+        """
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features = linear(features[:, : self.h_dim], of_sum, self.head.bias)
         weight = of_sum + of_h
-        of_v = features[:, self.h_dim :].sum(1)  # no column, no term
+        of_v = features[:, self.h_dim :].sum(1)  # the sum over no column is 0: E then has no term of v only
 
         def energy(h: Tensor) -> Tensor:
             value = self.head.squared_norm(of_features + linear(h, weight)) + of_v
@@ -177,15 +186,15 @@ class DeepLatentEnergy(FeatureEnergy):
 
 
 class DeepVectorEnergy(DeepLatentEnergy):
-    r"""The deep energy of vectors, with residual blocks for a network.
+    r"""The deep energy of vectors v, whose network g_1 is a residual MLP.
 
-    Its defaults are the published toy model's. Reference: Bao et al. 2021, code.
+    The defaults are the published toy model's. Reference: Bao et al. 2021, code.
 
     Args:
-        v_dim: Size of v.
-        h_dim: Number of latents m.
-        head_dim: Rows of A.
-        widths: Width of each residual block of g_1.
+        v_dim: The size of v.
+        h_dim: The number of latents m.
+        head_dim: The number of rows of A.
+        widths: The width of each residual block of g_1.
 
     Example:
         >>> import torch

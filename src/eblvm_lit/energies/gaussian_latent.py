@@ -1,4 +1,4 @@
-"""A linear model with Gaussian latents: everything about it has a closed form."""
+"""A linear model with Gaussian latents, whose marginal, posterior and log Z have closed forms."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["GaussianLatentModel"]
 
 
 class GaussianLatentModel(ConditionalEnergy):
-    r"""Gaussian visible units v, Gaussian latent units h.
+    r"""The energy of Gaussian visible units v and Gaussian latent units h.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b)/\sigma\|^2 + \tfrac12 \|h - c\|^2 - v^\top W h
 
-    The model in which VaGES' bias theorems are checked (Bao et al. 2021, appendix F.4). The marginal is
+    VaGES' bias theorems are checked with this model (Bao et al. 2021, appendix F.4). The marginal p(v) is
     :math:`N(\Lambda^{-1}\eta, \Lambda^{-1})` with :math:`\Lambda = \mathrm{diag}(\sigma^{-2}) - W W^\top` and
     :math:`\eta = b/\sigma^2 + W c`; it exists iff the spectral norm of :math:`\mathrm{diag}(\sigma) W` is below 1.
 
     Args:
-        v_dim: Number of visible units d.
-        h_dim: Number of latent units m.
-        weight_scale: The weights start uniform in +- weight_scale / (sqrt(d) + sqrt(m)), so that values below 1
-            start with a proper joint distribution.
+        v_dim: The number of visible units d.
+        h_dim: The number of latent units m.
+        weight_scale: The initial weights are uniform in +- weight_scale / (sqrt(d) + sqrt(m)). With a value below 1
+            the initial joint distribution is normalisable.
 
     Example:
         >>> model = GaussianLatentModel(v_dim=2, h_dim=3)
@@ -50,67 +50,73 @@ class GaussianLatentModel(ConditionalEnergy):
         return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m)."""
         return self._quadratic(v) + 0.5 * (h - self.c).square().sum(-1) - (h * (v @ self.W)).sum(-1)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        r""":math:`\tfrac12\|(v-b)/\sigma\|^2 - c^\top x - \tfrac12\|x\|^2 - \tfrac m2\log 2\pi, x = W^\top v`."""
+        r"""Compute the free energy F(v), shape (B,).
+
+        .. math:: F(v) = \tfrac12\|(v-b)/\sigma\|^2 - c^\top x - \tfrac12\|x\|^2 - \tfrac m2\log 2\pi, x = W^\top v
+        """
         x = v @ self.W
         return self._quadratic(v) - x @ self.c - 0.5 * x.square().sum(-1) - 0.5 * self.h_dim * math.log(2 * math.pi)
 
     def latent_mean(self, v: Tensor) -> Tensor:
-        r"""Mean of p(h|v) = N(c + W'v, I), shape (B, m)."""
+        r"""Compute the mean of p(h|v) = N(c + W'v, I), shape (B, m)."""
         return self.c + v @ self.W
 
     def visible_mean(self, h: Tensor) -> Tensor:
-        r"""E[v|h] = :math:`b + \sigma^2 \odot (W h)`, shape (*L, B, d)."""
+        r"""Compute E[v|h] = :math:`b + \sigma^2 \odot (W h)`, shape (*L, B, d)."""
         return self.b + (2 * self.log_std).exp() * (h @ self.W.T)
 
     def visible_std(self) -> Tensor:
-        """Standard deviation of p(v|h), shape (d,)."""
+        """Compute the standard deviation of p(v|h), shape (d,)."""
         return self.log_std.exp()
 
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Standard normal numbers, shape (*shape, m)."""
+        """Draw standard normal numbers, shape (*shape, m)."""
         return torch.randn((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
     def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        """h ~ p(h|v), shape (*L, B, m)."""
+        """Turn standard normal noise (*L, B, m) into latents h ~ p(h|v) of the same shape."""
         return self.latent_mean(v) + noise
 
     def score(self, v: Tensor) -> Tensor:
-        r""":math:`-(v-b)/\sigma^2 + W (c + W^\top v)`, shape (B, d)."""
+        r"""Compute the marginal score :math:`-(v-b)/\sigma^2 + W (c + W^\top v)`, shape (B, d)."""
         return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.W.T
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r""":math:`-\sum_i \sigma_i^{-2} + \|W\|_F^2`, the same for every v, shape (B,)."""
+        r"""Compute the trace of the Hessian of log p(v), shape (B,), which is the same for every v.
+
+        .. math:: -\sum_i \sigma_i^{-2} + \|W\|_F^2
+        """
         return (self.W.square().sum() - (-2 * self.log_std).exp().sum()).expand(len(v))
 
     def marginal(self) -> torch.distributions.MultivariateNormal:
-        """The distribution of v.
+        """Return the marginal distribution p(v), which is normal.
 
         Raises:
-            ValueError: If the joint cannot be normalised.
+            ValueError: If the joint distribution cannot be normalised.
         """
         precision = torch.diag((-2 * self.log_std).exp()) - self.W @ self.W.T
         eta = self.b * (-2 * self.log_std).exp() + self.W @ self.c
-        # asked for, because torch.compile switches this check off for the rest of the process
+        # validate_args is explicit because torch.compile switches the validation off for the rest of the process.
         mean = torch.linalg.solve(precision, eta)
         return torch.distributions.MultivariateNormal(mean, precision_matrix=precision, validate_args=True)
 
     @torch.no_grad()
     def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:
-        """Independent draws of p(v), shape (n, d).
+        """Draw n independent samples from p(v), shape (n, d).
 
         Args:
-            n: Number of draws.
-            generator: Source of all randomness, on the energy's device.
+            n: The number of samples.
+            generator: The source of all randomness, on the energy's device.
         """
         v = self.marginal()
         noise = torch.randn((n, *self.event_shape), generator=generator, dtype=self.b.dtype, device=self.b.device)
         return v.loc + noise @ v.scale_tril.T
 
     def log_partition(self) -> Tensor:
-        """log Z = -F(v) - log p(v), at the origin."""
+        """Compute log Z = -F(v) - log p(v), evaluated at v = 0."""
         origin = self.b.new_zeros(1, *self.event_shape)
         return (-self.free_energy(origin) - self.marginal().log_prob(origin)).squeeze()

@@ -1,4 +1,4 @@
-"""The Gaussian-Bernoulli restricted Boltzmann machine, and the base class that it shares with CoupledGRBM."""
+"""The Gaussian-Bernoulli restricted Boltzmann machine (GRBM), and the base class that it shares with CoupledGRBM."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
 MAX_ENUMERATED = 24
-BLOCK = 2**16  # latent states that are enumerated at a time
+BLOCK = 2**16  # the number of latent states that are enumerated at a time
 
 
 class GaussianBernoulliEnergy(ConditionalEnergy):
-    r"""Gaussian visible units v and binary latent units h, which may depend on one another given v.
+    r"""The base of energies with Gaussian visible units v and binary latents h, which may be dependent given v.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - v^\top U h - g(h)
 
-    A subclass says what g is, and how its latents are summed out and drawn. Arguments are those of :class:`GRBM`.
+    A subclass defines g, the free energy (the sum over h) and the draws from p(h|v). The constructor's arguments are
+    those of :class:`GRBM`.
     """
 
     continuous = False
@@ -42,7 +43,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         self.event_shape = (v_dim,)
         self.h_dim = h_dim
         self.parametrisation = parametrisation
-        # The published initialisation: Kaiming-uniform of a d x m matrix, whose fan-in is taken to be m.
+        # The published initialisation is PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is then m.
         bound = 1 / math.sqrt(h_dim)
         self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.empty(v_dim).uniform_(-bound, bound))
@@ -52,33 +53,33 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
 
     @abstractmethod
     def _of_latents(self, h: Tensor) -> Tensor:
-        """g(h), shape (*L,), of h (*L, m)."""
+        """Compute the term g(h), shape (*L,), for h (*L, m)."""
 
     def coupling(self) -> Tensor:
-        """U, the matrix of the term v'Uh, shape (d, m)."""
+        """Return U, the matrix of the term v'Uh, shape (d, m)."""
         return self.W if self.parametrisation == "code" else self.W * (-self.log_std).exp().unsqueeze(-1)
 
     def _quadratic(self, v: Tensor) -> Tensor:
         return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
 
     def visible_mean(self, h: Tensor) -> Tensor:
-        r"""E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
+        r"""Compute E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
         return self.b + (2 * self.log_std).exp() * (h @ self.coupling().T)
 
     def visible_std(self) -> Tensor:
-        """Standard deviation of p(v|h), shape (d,)."""
+        """Compute the standard deviation of p(v|h), shape (d,)."""
         return self.log_std.exp().expand(self.event_shape)
 
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Uniform numbers in [0, 1), shape (*shape, m)."""
+        """Draw uniform numbers in [0, 1), shape (*shape, m)."""
         return torch.rand((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
     def score(self, v: Tensor) -> Tensor:
-        r""":math:`-(v-b)/\sigma^2 + U\,E[h|v]`, shape (B, d)."""
+        r"""Compute the marginal score :math:`-(v-b)/\sigma^2 + U\,E[h|v]`, shape (B, d)."""
         return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.coupling().T
 
     def log_partition(self) -> Tensor:
-        r"""log Z by enumeration of all latent states.
+        r"""Compute log Z by enumeration of all latent states.
 
         .. math:: \log \sum_h \exp(g(h) + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2)
             + \tfrac d2 \log 2\pi + \sum_i \log \sigma_i
@@ -89,23 +90,26 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         self._check_enumerable()
         std = self.visible_std()
         total = self.W.new_tensor(-math.inf)
-        for start in range(0, 2**self.h_dim, BLOCK):  # in blocks, so that 2^24 states need little memory
+        for start in range(0, 2**self.h_dim, BLOCK):  # blocks keep the memory small for up to 2^24 states
             total = torch.logaddexp(total, self._log_weights_of_states(start).logsumexp(0))
         return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()
 
     def _log_weights_of_states(self, start: int) -> Tensor:
-        r""":math:`g(h) + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2` of a block of states: log p(h) + const."""
+        r"""Compute log p(h) + const for the latent states numbered ``start`` to ``start + BLOCK - 1``.
+
+        It is :math:`g(h) + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2`.
+        """
         h = self._states(start, min(start + BLOCK, 2**self.h_dim))
         pull = h @ self.coupling().T
         return self._of_latents(h) + pull @ self.b + 0.5 * (self.visible_std() * pull).square().sum(-1)
 
     @torch.no_grad()
     def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:
-        """Independent draws of p(v), shape (n, d): h by enumeration of all its states, then v ~ p(v|h).
+        """Draw n independent samples from p(v), shape (n, d): h ~ p(h) by enumeration of all states, then v ~ p(v|h).
 
         Args:
-            n: Number of draws.
-            generator: Source of all randomness, on the energy's device.
+            n: The number of samples.
+            generator: The source of all randomness, on the energy's device.
 
         Raises:
             ConfigError: With more than 24 latent units.
@@ -118,7 +122,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         return self.sample_visible(self._bits(states), generator)
 
     def _states(self, start: int, stop: int) -> Tensor:
-        """Rows ``start`` to ``stop`` of the table of all binary latent states; bit j of a row's number is h_j."""
+        """Return the latent states numbered ``start`` to ``stop - 1``; bit j of a state's number is h_j."""
         return self._bits(torch.arange(start, stop, device=self.W.device))
 
     def _bits(self, numbers: Tensor) -> Tensor:
@@ -134,17 +138,17 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
 
 
 class GRBM(GaussianBernoulliEnergy):
-    r"""Gaussian visible units v, binary latent units h that are independent given v.
+    r"""The energy of Gaussian visible units v and binary latent units h that are independent given v.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - c^\top h - v^\top U h
 
-    with :math:`U = W` and one :math:`\sigma_i` per dimension (``code``, as the papers' released code has it), or
+    with :math:`U = W` and one :math:`\sigma_i` per dimension (``code``, as in the authors' code), or
     :math:`U = W / \sigma` and one scalar :math:`\sigma` (``paper``). Reference: Bao et al. 2020, section 5.1.
 
     Args:
-        v_dim: Number of visible units d.
-        h_dim: Number of latent units m.
-        parametrisation: ``code`` or ``paper``.
+        v_dim: The number of visible units d.
+        h_dim: The number of latent units m.
+        parametrisation: The meaning of W and sigma, ``code`` or ``paper``, as above.
         learn_std: Whether log sigma is trained; it starts at 0.
 
     Example:
@@ -155,30 +159,36 @@ class GRBM(GaussianBernoulliEnergy):
     """
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m)."""
         return self._quadratic(v) - (h * self.latent_logits(v)).sum(-1)
 
     def _of_latents(self, h: Tensor) -> Tensor:
         return h @ self.c
 
     def free_energy(self, v: Tensor) -> Tensor:
-        r""":math:`F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \sum_j \log(1 + e^{c_j + (U^\top v)_j})`, shape (B,)."""
+        r"""Compute the free energy F(v), shape (B,).
+
+        .. math:: F(v) = \tfrac12\|(v-b)/\sigma\|^2 - \sum_j \log(1 + e^{c_j + (U^\top v)_j})
+        """
         return self._quadratic(v) - softplus(self.latent_logits(v)).sum(-1)
 
     def latent_logits(self, v: Tensor) -> Tensor:
-        r"""Logits of p(h=1|v): :math:`c + U^\top v`, shape (B, m)."""
+        r"""Compute the logits of p(h=1|v), :math:`c + U^\top v`, shape (B, m)."""
         return self.c + v @ self.coupling()
 
     def latent_mean(self, v: Tensor) -> Tensor:
-        """E[h|v], shape (B, m)."""
+        """Compute the posterior mean E[h|v], shape (B, m)."""
         return self.latent_logits(v).sigmoid()
 
     def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        """Bits h ~ p(h|v), shape (*L, B, m)."""
+        """Turn uniform noise (*L, B, m) into bits h ~ p(h|v) of the same shape."""
         return (noise < self.latent_mean(v)).to(noise.dtype)
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r""":math:`-\sum_i \sigma_i^{-2} + \sum_j s_j (1 - s_j) \|U_{:j}\|^2`, :math:`s = E[h|v]`, shape (B,)."""
+        r"""Compute the trace of the Hessian of log p(v), shape (B,).
+
+        .. math:: -\sum_i \sigma_i^{-2} + \sum_j s_j (1 - s_j) \|U_{:j}\|^2, \quad s = E[h|v]
+        """
         mean = self.latent_mean(v)
         precision = (-2 * self.visible_std().log()).exp().sum()
         return (mean * (1 - mean)) @ self.coupling().square().sum(0) - precision

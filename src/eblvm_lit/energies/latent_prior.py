@@ -1,4 +1,4 @@
-"""A generator with a learnt prior of its latents, as a joint energy."""
+"""The joint energy of a generator whose latents have a learnt energy-based prior."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ __all__ = ["LatentPriorEnergy"]
 
 
 class LatentPriorEnergy(Energy):
-    r"""The latent-space energy-based prior: latents of an energy-based prior, and a generator with Gaussian noise.
+    r"""The joint energy of a latent-space energy-based prior p(h) and a generator p(v|h) with Gaussian noise.
 
     .. math:: E(v, h) = f(h) + \tfrac12 \|h\|^2 + \frac{\|v - g(h)\|^2}{2 \sigma^2}, \quad
         p(h) \propto e^{-f(h) - \|h\|^2 / 2}, \quad p(v|h) = N(g(h), \sigma^2 I)
 
-    v enters the last term alone. A gradient in v costs one pass of g and no way back through it, and f does not enter
-    it: f moves the score of v by the posterior of h alone. Bi-level score matching without a hypergradient
-    (``hypergradient=none``) leaves f as it is; unrolled steps and the covariance of VaGES train it. With a small sigma
-    the posterior is narrow, and f hardly moves the score. f is computed in the dtype of h under autocast, too: its
-    gradient is a small difference of two means. Reference: Pang et al. 2020, arXiv 2006.08205.
+    v appears only in the last term. The gradient in v costs one forward pass through g, no backward pass, and does not
+    contain f: f changes the score of v only through the posterior of h. Bi-level score matching without a hypergradient
+    (``hypergradient=none``) therefore does not train f; unrolled steps do, and so does the covariance term of VaGES.
+    With a small sigma the posterior is narrow, and f hardly changes the score. f is computed in the dtype of h even
+    under autocast, because its gradient is a small difference of two means. Reference: Pang et al. 2020,
+    arXiv 2006.08205.
 
     Args:
-        h_dim: Number of latents m.
-        generator: g, a module that maps h (B, m) to v (B, *event), row by row, and says its event_shape and h_dim.
+        h_dim: The number of latents m.
+        generator: g, a module that maps h (B, m) to v (B, *event), each example separately, and has the attributes
+            ``event_shape`` and ``h_dim``.
         prior: f, a module that maps h (B, m) to (B, 1).
-        std: sigma, in the units of v.
+        std: The standard deviation sigma of p(v|h), in the units of v.
 
     Raises:
-        ConfigError: For a generator of another number of latents.
+        ConfigError: If the generator's number of latents is not h_dim.
 
     Example:
         >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
@@ -60,22 +62,22 @@ class LatentPriorEnergy(Energy):
         self.prior = prior
 
     def tilt(self, h: Tensor) -> Tensor:
-        """f(h), by which the prior differs from N(0, I), shape (*L, B), of h (*L, B, m)."""
+        """Compute f(h), the difference of the prior's energy from that of N(0, I), shape (*L, B), for h (*L, B, m)."""
         with torch.autocast(h.device.type, enabled=False):
             return self.prior(h.reshape(-1, self.h_dim)).view(h.shape[:-1])
 
     def prior_energy(self, h: Tensor) -> Tensor:
-        r""":math:`f(h) + \tfrac12 \|h\|^2`, shape (*L, B), of h (*L, B, m)."""
+        r"""Compute the prior's energy :math:`f(h) + \tfrac12 \|h\|^2`, shape (*L, B), for h (*L, B, m)."""
         return self.tilt(h) + 0.5 * h.square().sum(-1)
 
     def decode(self, h: Tensor) -> Tensor:
-        """g(h), the mean of v given h, shape (*L, B, *event), of h (*L, B, m)."""
+        """Compute g(h), the mean of v given h, shape (*L, B, *event), for h (*L, B, m)."""
         return at_least_float32(self.generator(h.reshape(-1, self.h_dim))).view(*h.shape[:-1], *self.event_shape)
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
+        """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, m)."""
         return self.prior_energy(h) + self.reconstruction_energy(v, h)
 
     def reconstruction_energy(self, v: Tensor, h: Tensor) -> Tensor:
-        r""":math:`\|v - g(h)\|^2 / (2 \sigma^2)`, shape (*L, B): minus log p(v|h), less a constant."""
+        r"""Compute :math:`\|v - g(h)\|^2 / (2 \sigma^2)`, shape (*L, B), which is -log p(v|h) up to a constant."""
         return sum_event((v - self.decode(h)).square(), h.dim() - 1) / (2 * self.std**2)

@@ -14,7 +14,7 @@ __all__ = ["exact_log_partition", "has_exact_log_partition"]
 
 
 def has_exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> bool:
-    """Whether log Z has a closed form, or at most ``max_enumerated`` binary latents to enumerate."""
+    """Return whether log Z has a closed form or needs at most ``max_enumerated`` binary latents to be enumerated."""
     too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
     return not too_many and hasattr(energy, "log_partition")
 
@@ -23,7 +23,7 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
     """Compute log Z in float64, by enumeration of at most ``max_enumerated`` binary latents or in closed form.
 
     Returns:
-        None where neither is possible; infinity where the joint cannot be normalised.
+        log Z; None where neither way is possible, infinity where the joint distribution cannot be normalised.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -37,4 +37,4 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
     try:
         return float(in_float64(energy).log_partition())  # pyright: ignore[reportCallIssue]
     except (ValueError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
-        return math.inf  # the precision is not positive definite
+        return math.inf  # the precision matrix of p(v) is not positive definite

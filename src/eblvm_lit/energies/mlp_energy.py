@@ -1,4 +1,4 @@
-"""A multilayer perceptron as the energy of v alone."""
+"""An energy of v only, given by a multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["MLPEnergy"]
 
 
 class MLPEnergy(VisibleEnergy):
-    r"""Linear layers with softplus between them, and a normal factor on request.
+    r"""The energy of v given by an MLP with softplus activations, with an optional normal factor.
 
     .. math:: F(v) = a^\top f_n(\dots f_1(v)) + \frac{\|v\|^2}{2 s^2}, \quad f_i(x) = \mathrm{softplus}(A_i x + a_i)
 
-    Four hidden layers of 128 units and no normal factor are published for points of the plane (Schroeder et al. 2023,
-    arXiv:2307.06431). Far from the data the network is linear in v, and exp(-F) may have an infinite integral; with the
-    normal factor it always has a finite one. A constant would cancel in p(v), so there is none.
+    For points in the plane, four hidden layers of 128 units without the normal factor are published (Schroeder et al.
+    2023, arXiv:2307.06431). Far from the data the network is linear in v, and the integral of exp(-F) may be infinite;
+    the normal factor makes it finite. The last layer has no bias, which would cancel in p(v).
 
     Args:
-        v_dim: Size of v.
-        widths: Width of each hidden layer.
-        base_std: s, in the units of v; null for no normal factor.
+        v_dim: The size of v.
+        widths: The width of each hidden layer.
+        base_std: The standard deviation s of the normal factor, in the units of v; null for no normal factor.
 
     Example:
         >>> import torch
@@ -43,6 +43,6 @@ class MLPEnergy(VisibleEnergy):
         self.network = nn.Sequential(*layers, nn.Linear(widths[-1], 1, bias=False))
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """F(v), shape (B,), of v (B, v_dim)."""
+        """Compute the energy F(v), shape (B,), for v (B, v_dim)."""
         value = self.network(v).squeeze(-1)
         return value if self.base_std is None else value + 0.5 * (v / self.base_std).square().sum(-1)

@@ -13,18 +13,19 @@ __all__ = ["PerturbedGRBM"]
 
 
 class PerturbedGRBM(GRBM):
-    r"""The GRBM of N(0, I), moved away from it.
+    r"""A GRBM whose parameters are random perturbations of those that make p(v) = N(0, I).
 
     .. math:: W_{ij},\, b_i,\, c_j = p\, \epsilon, \quad \epsilon \sim N(0, 1), \quad \sigma = 1
 
-    With p = 0 the visible units are standard normal and independent of the latent ones. Models of one seed lie on a
-    line: their perturbations are the same numbers times p. Reference: Bao et al. 2021, appendix F.3 and code.
+    With p = 0 the visible units are standard normal and independent of the latent units. Models with the same seed
+    share the numbers :math:`\epsilon` and differ only in the factor p. Reference: Bao et al. 2021, appendix F.3 and
+    code.
 
     Args:
-        v_dim: Number of visible units d.
-        h_dim: Number of latent units m.
-        perturbation: p.
-        perturbation_seed: Seed of the perturbation, apart from the run's.
+        v_dim: The number of visible units d.
+        h_dim: The number of latent units m.
+        perturbation: The scale p of the perturbation.
+        perturbation_seed: The seed of the perturbation, which is independent of the run's seed.
 
     Example:
         >>> PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0).score(torch.ones(1, 2))

@@ -1,4 +1,4 @@
-"""The free energy of an energy of few real latents, by quadrature on a grid."""
+"""The free energy of an energy with one to three real latents, by quadrature on a grid."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["QuadratureMarginal"]
 
 MAX_LATENTS = 3
-FIRST = 100  # examples at which a grid is checked first
-ELEMENTS = 2**18  # pairs of a node and a v; more v are computed one block after another
+FIRST = 100  # the number of examples at which a grid is checked first
+ELEMENTS = 2**18  # maximum number of pairs (node, v) at a time; larger batches of v are computed in blocks
 
 
 class QuadratureMarginal(MarginalEnergy):
-    r"""A view of an energy of one to three real latents that has a free energy, by the trapezoidal rule.
+    r"""A wrapper that gives an energy with one to three real latents a free energy, by the trapezoidal rule.
 
     .. math:: F(v) = -\log \sum_s w_s\, e^{-E(v, h_s)}, \quad w_s = \Delta^m\, 2^{-\#\{j : h_{sj} \text{ outermost}\}}
 
-    The nodes h_s are a grid of n nodes an axis, :math:`\Delta` apart, around a centre. The error falls faster than any
-    power of :math:`\Delta` where E is smooth in h, and as :math:`\Delta^4` for the deep energies, whose ELU has a jump
-    in its second derivative. :meth:`check` refuses a grid that is too small or too coarse. The energy's parameters are
-    those of the view. Reference: Trefethen and Weideman 2014.
+    The nodes h_s form a grid around a centre, with n nodes per axis at a distance :math:`\Delta`. The error falls
+    faster than any power of :math:`\Delta` where E is smooth in h, and as :math:`\Delta^4` for the deep energies, whose
+    ELU has a jump in its second derivative. :meth:`check` refuses a grid that is too small or too coarse. The wrapper
+    shares the energy's parameters. Reference: Trefethen and Weideman 2014.
 
     Args:
-        energy: E(v, h), whose latents are real.
+        energy: The joint energy E(v, h), whose latents are real.
         half_width: Half the width of the grid along each axis.
-        n_nodes: n, odd: every second node is a grid, too, which :meth:`check` compares.
-        centre: Of the grid, a number for each latent or one for all.
+        n_nodes: The odd number n of nodes per axis. With an odd n every second node forms a grid of the same width,
+            with which :meth:`check` compares.
+        centre: The centre of the grid, one number for each latent or one for all of them.
 
     Raises:
-        ConfigError: For an energy of binary latents, none or more than three; or for a grid that is none.
+        ConfigError: If the energy has binary latents, no latents or more than three, or if n_nodes or half_width does
+            not define a grid.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -69,54 +71,57 @@ class QuadratureMarginal(MarginalEnergy):
         self.n_nodes = n_nodes
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, *event) and h (*L, B, m)."""
+        """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, m)."""
         return self.joint.energy(v, h)
 
     def at(self, v: Tensor) -> Callable[[Tensor], Tensor]:
-        """E(v, .) of the energy; see :meth:`Energy.at`."""
+        """Return E(v, .) of the wrapped energy; see :meth:`Energy.at`."""
         return self.joint.at(v)
 
     def nodes(self, like: Tensor) -> Tensor:
-        """h_s, shape (S, m), S = n^m, of like's type and device."""
+        """Return the nodes h_s, shape (S, m) with S = n^m, with the dtype and device of ``like``."""
         options = {"dtype": like.dtype, "device": like.device}
         axis = torch.linspace(-self.half_width, self.half_width, self.n_nodes, **options)
         return torch.stack(torch.meshgrid(*(axis + x for x in self.centre), indexing="ij"), -1).flatten(0, -2)
 
     def _n_outermost(self, like: Tensor) -> Tensor:
-        """In how many axes each node is outermost, shape (S,)."""
+        """Count for each node the axes along which it is outermost, shape (S,)."""
         outermost = torch.arange(self.n_nodes, device=like.device) % (self.n_nodes - 1) == 0
         return torch.stack(torch.meshgrid(*[outermost] * self.h_dim, indexing="ij")).sum(0).flatten()
 
     def log_weights(self, like: Tensor) -> Tensor:
-        """log w_s, shape (S,), of like's type and device."""
+        """Compute the log weights log w_s, shape (S,), with the dtype and device of ``like``."""
         step = 2 * self.half_width / (self.n_nodes - 1)
         return self.h_dim * math.log(step) - math.log(2) * self._n_outermost(like).to(like.dtype)
 
     def _log_joint(self, v: Tensor) -> Tensor:
-        """-E(v, h_s), shape (B, S)."""
+        """Compute -E(v, h_s) for each v and each node h_s, shape (B, S)."""
         return -self.at(v)(self.nodes(v).unsqueeze(1).expand(-1, len(v), -1)).T
 
     def _by_rows(self, fn: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         return by_rows(fn, ELEMENTS // self.n_nodes**self.h_dim, v)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """F(v), shape (B,), of v (B, *event)."""
+        """Compute the free energy F(v), shape (B,), for v (B, *event)."""
         return -self._by_rows(lambda v: (self._log_joint(v) + self.log_weights(v)).logsumexp(-1), v)
 
     def _probabilities(self, v: Tensor) -> Tensor:
-        """:math:`w_s p(h_s|v)`, shape (B, S)."""
+        """Compute the probability :math:`w_s p(h_s|v)` of each node, shape (B, S)."""
         return (self._log_joint(v) + self.log_weights(v)).softmax(-1)
 
     def latent_mean(self, v: Tensor) -> Tensor:
-        """E[h|v], shape (B, m)."""
+        """Compute the posterior mean E[h|v], shape (B, m)."""
         return self._by_rows(lambda v: self._probabilities(v) @ self.nodes(v), v)
 
     def boundary_mass(self, v: Tensor) -> Tensor:
-        """The probability that the outermost nodes stand for, shape (B,)."""
+        """Compute the share of p(h|v) that lies on the outermost nodes, shape (B,)."""
         return self._by_rows(lambda v: self._probabilities(v)[:, self._n_outermost(v) > 0].sum(-1), v)
 
     def coarse_error(self, v: Tensor) -> Tensor:
-        """How far F(v) is from its value with every second node, shape (B,): the error of that coarser rule."""
+        """Compute the absolute change of F(v) when only every second node is used, shape (B,).
+
+        It estimates the error of the coarser grid.
+        """
         grid = [self.n_nodes] * self.h_dim
         every_second = [slice(None), *[slice(None, None, 2)] * self.h_dim]
 
@@ -129,16 +134,19 @@ class QuadratureMarginal(MarginalEnergy):
 
     @torch.no_grad()
     def check(self, v: Tensor, tolerance: float = 1e-6) -> None:
-        """Refuse a grid that does not hold p(h|v), or does not resolve it. A mode far outside of it is not seen.
+        """Raise an error if the grid is too small to contain p(h|v) or too coarse to resolve it.
+
+        A mode of p(h|v) far outside of the grid is not detected.
 
         Args:
-            v: Shape (B, *event).
-            tolerance: Largest :meth:`boundary_mass` and :meth:`coarse_error`; rounding in float32 asks for more.
+            v: Examples, shape (B, *event).
+            tolerance: The largest allowed :meth:`boundary_mass` and :meth:`coarse_error`; float32 rounding needs a
+                larger one than the default.
 
         Raises:
-            ConfigError: Where one of them is larger, or not finite.
+            ConfigError: If one of the two is larger, or not finite, for any example.
         """
-        for some in (v[:FIRST], v[FIRST:]):  # a grid that does not fit seldom fits any
+        for some in (v[:FIRST], v[FIRST:]):  # a grid that is too small mostly fails at the first examples already
             mass = self.boundary_mass(some).max().item() if len(some) else 0.0
             if not mass <= tolerance:
                 raise ConfigError(

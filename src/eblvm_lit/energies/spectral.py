@@ -1,4 +1,4 @@
-"""Energies by spectrally normalised networks: those of doubly variational learning."""
+"""The energies of bi-level doubly variational learning (BiDVL), given by spectrally normalised networks."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-DECREASING = ("tanh",)  # the other outputs increase
+DECREASING = ("tanh",)  # output functions that decrease with the network's number; the others increase
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers with a leaky rectifier between two of them."""
+    """Build linear layers with a leaky ReLU between consecutive ones."""
     return nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, 0.1))[:-1])
 
 
 class SpectralEnergy(VisibleEnergy):
-    r"""A function of one number that is a spectrally normalised network's.
+    r"""The energy of v given by a scalar output function of a spectrally normalised network.
 
     .. math:: F(v) = a(c(g(v))), \quad a(x) = \log(1 + e^x),\; \tanh(-x),\; 1 / (1 + e^{-x}) \;\text{or}\; x
 
-    The decoupled marginal energy E'(v) of doubly variational learning (Kan et al. 2022, code): published with softplus
-    over one hidden layer (convolutional), and as it is over none (residual).
+    This is the decoupled marginal energy E'(v) of doubly variational learning (Kan et al. 2022, code). The published
+    convolutional networks have a head c with one hidden layer and a = softplus; the residual ones have a linear head
+    and a = identity.
 
     Args:
-        network: g, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
-        output: a.
-        hidden: Whether c has a hidden layer, as wide as g's features, and starts as the convolutions do, from
-            N(0, 0.02^2); else it is linear, and starts uniformly.
+        network: g, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute
+            ``event_shape``.
+        output: The output function a.
+        hidden: Whether the head c has a hidden layer. If so, the layer is as wide as g's features, and the head is
+            initialised like the convolutions, from N(0, 0.02^2); else c is linear, and its initialisation is uniform.
 
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
@@ -65,27 +67,31 @@ class SpectralEnergy(VisibleEnergy):
         self.head = spectrally_normalised(head)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """F(v), shape (B,), of v (B, *event)."""
+        """Compute the energy F(v), shape (B,), for v (B, *event)."""
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """c(g(v)) or, where a decreases, its negative, shape (B,): in float32, tanh is 1 from 9.1 on."""
+        """Compute c(g(v)), or its negative where a decreases, shape (B,).
+
+        F would not do, because the outputs saturate: in float32, tanh rounds to 1 from 9.1 on.
+        """
         x = at_least_float32(self.head(self.network(v))).squeeze(-1)
         return -x if self.output in DECREASING else x
 
 
 class JointSpectralEnergy(FeatureEnergy):
-    r"""Features of v and of h side by side, under a spectrally normalised layer: the energy that is not decoupled.
+    r"""The joint energy of BiDVL's ablation without decoupling: a spectrally normalised head on features of v and h.
 
     .. math:: E(v, h) = a(c(g_v(v), g_h(h)))
 
-    Reference: Kan et al. 2022, ablation, and code (32 pixels).
+    The head c sees the concatenated features. Reference: Kan et al. 2022, ablation, and code (32 pixels).
 
     Args:
-        network: g_v, a module that maps v (B, *event) to features (B, network.out_dim), and says network.event_shape.
-        h_dim: Number of latents.
-        h_widths: Width of each layer of g_h.
-        output: a; see :class:`SpectralEnergy`.
+        network: g_v, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute
+            ``event_shape``.
+        h_dim: The number of latents.
+        h_widths: The width of each layer of g_h.
+        output: The output function a; see :class:`SpectralEnergy`.
 
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import SpectralConv
@@ -115,15 +121,15 @@ class JointSpectralEnergy(FeatureEnergy):
         self.head = spectrally_normalised(normal_start(_layers([n, n, 1])))
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
-        """E, shape (*L, B), of g_v(v) (B, network.out_dim) and h (*L, B, H)."""
+        """Compute E(v, h), shape (*L, B), for features g_v(v) (B, network.out_dim) and h (*L, B, H)."""
         of_h = self.h_network(h)
         both = torch.cat([features.expand(*of_h.shape[:-1], -1), of_h], dim=-1)
         return OUTPUTS[self.output](at_least_float32(self.head(both)).squeeze(-1))
 
     def features(self, v: Tensor) -> Tensor:
-        """g_v(v), shape (B, network.out_dim)."""
+        """Compute the features g_v(v), shape (B, network.out_dim)."""
         return self.network(v)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        """E(v, .) of g_v(v)."""
+        """Return E(v, .) for the given features g_v(v)."""
         return partial(self.energy_of_features, features)

@@ -1,1 +1,1 @@
-"""Networks without any probability in them."""
+"""Neural networks that map tensors to tensors, without probability distributions."""

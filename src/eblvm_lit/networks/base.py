@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """Shape of one v."""
+            """The shape of one v."""
             ...
 
         @property
         def out_dim(self) -> int:
-            """Number of features."""
+            """The number of features."""
             ...
 
         def __call__(self, v: Tensor, /) -> Tensor:
-            """The features of v."""
+            """Compute the features of v, shape (B, out_dim)."""
             ...
 
     class GeneratorNetwork(Protocol):
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """Shape of one v."""
+            """The shape of one v."""
             ...
 
         @property
         def h_dim(self) -> int:
-            """Number of latents."""
+            """The number of latents."""
             ...
 
         def __call__(self, h: Tensor, /) -> Tensor:
-            """The v of h."""
+            """Generate v, shape (B, *event), from the latents h."""
             ...
 
-else:  # any module at run time, which cannot tell such modules from others before they are built
+else:  # at run time any module passes, because these attributes cannot be checked before a module is built
     FeatureNetwork = GeneratorNetwork = nn.Module

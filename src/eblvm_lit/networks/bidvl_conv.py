@@ -1,4 +1,4 @@
-"""The convolutional networks of BiDVL (Kan et al. 2022): features of energy and encoder, and the generator."""
+"""The convolutional networks of BiDVL (Kan et al. 2022): features for the energy and the encoder, and the generator."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ __all__ = ["BatchNormEncoder", "ConvGenerator", "SpectralConv"]
 
 
 class SpectralConv(nn.Module):
-    r"""Pairs of 3x3 and strided 4x4 convolutions with spectral norms, down to one pixel.
+    r"""A feature network of spectrally normalised 3x3 and strided 4x4 convolutions, which reduce an image to one pixel.
 
     .. math:: [3{\times}3 \to 2^i e]\,[4{\times}4,\, \text{stride } 2 \to 2^i e], \; i = 0, \dots, n - 1; \quad
         [3{\times}3 \to 2^n e]\,[4{\times}4 \to 2^n e]
 
-    with a leaky rectifier between two convolutions, and none after the last; the image has :math:`4 \cdot 2^n` pixels
-    on a side. With e = 64 the published energies' at 32, 64 and 128 (Kan et al. 2022, code).
+    with a leaky ReLU between consecutive convolutions and none after the last. The image has :math:`4 \cdot 2^n` pixels
+    on a side. With e = 64 these are the networks of the published energies at 32, 64 and 128 pixels (Kan et al. 2022,
+    code).
 
     Args:
-        v_shape: Channels, height and width of the image.
-        width: e.
-        negative_slope: Slope of the rectifier below zero.
+        v_shape: The channels, height and width of the image.
+        width: The number e of channels of the first convolution.
+        negative_slope: The slope of the leaky ReLU below zero.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ....
+        ConfigError: If the image is not square with a side of 8, 16, 32, ... pixels.
 
     Example:
         >>> network = SpectralConv(v_shape=[3, 16, 16], width=2)
@@ -49,32 +50,33 @@ class SpectralConv(nn.Module):
             if i < n:
                 layers += [nn.Conv2d(n_out, n_out, 4, stride=2, padding=1), nn.LeakyReLU(negative_slope)]
             n_in = n_out
-        # a 4x4 convolution of 4x4 pixels is a product of matrices, seven times as fast as one on a CPU
+        # The last 4x4 convolution sees 4x4 pixels, so it is written as a linear layer, seven times as fast on a CPU.
         layers += [nn.Flatten(), nn.Linear(16 * n_in, n_in)]
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
         spectrally_normalised(self.layers)
 
     def forward(self, v: Tensor) -> Tensor:
-        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        """Compute the features, shape (B, out_dim), of images v (B, C_in, H, W)."""
         return self.layers(v)
 
 
 class BatchNormEncoder(nn.Module):
-    r"""A 3x3 convolution, then strided 4x4 ones that double the channels, each with batch normalisation.
+    r"""A feature network of a 3x3 convolution and strided 4x4 ones that double the channels, all with batch norm.
 
     .. math:: [3{\times}3 \to w]\,[4{\times}4,\, \text{stride } 2 \to 2^i w], \; i = 1, \dots, n
 
-    The image has :math:`4 \cdot 2^n` pixels on a side, and there are :math:`16 \cdot 2^n w` features. With w = 48 the
-    published encoders' at 32, 64 and 128 (Kan et al. 2022, code).
+    A leaky ReLU follows each normalisation. The image has :math:`4 \cdot 2^n` pixels on a side, and there are
+    :math:`16 \cdot 2^n w` features. With w = 48 these are the networks of the published encoders at 32, 64 and 128
+    pixels (Kan et al. 2022, code).
 
     Args:
-        v_shape: Channels, height and width of the image.
-        width: w.
-        negative_slope: Slope of the rectifier below zero.
+        v_shape: The channels, height and width of the image.
+        width: The number w of channels of the first convolution.
+        negative_slope: The slope of the leaky ReLU below zero.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ....
+        ConfigError: If the image is not square with a side of 8, 16, 32, ... pixels.
 
     Example:
         >>> network = BatchNormEncoder(v_shape=[3, 16, 16], width=2)
@@ -93,30 +95,31 @@ class BatchNormEncoder(nn.Module):
         layers: list[nn.Module] = []
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:
-        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        """Compute the features, shape (B, out_dim), of images v (B, C_in, H, W)."""
         return self.layers(v).flatten(1)
 
 
 class ConvGenerator(nn.Module):
-    r"""Latents to images by transposed convolutions that halve the channels, each with batch normalisation.
+    r"""A generator that maps latents to images by transposed convolutions that halve the channels, with batch norm.
 
     .. math:: [4{\times}4 \to 2^n w]\,[4{\times}4,\, \text{stride } 2 \to 2^{n-i} w], \; i = 0, \dots, n - 1; \quad
         \tanh [3{\times}3 \to C]
 
-    The image has :math:`4 \cdot 2^n` pixels on a side, all values in [-1, 1]. With w = 48 the published generators at
-    32, 64 and 128 (Kan et al. 2022, code).
+    Batch normalisation and a ReLU follow each convolution but the last. The image has :math:`4 \cdot 2^n` pixels on a
+    side and values in [-1, 1]. With w = 48 these are the published generators at 32, 64 and 128 pixels (Kan et al.
+    2022, code).
 
     Args:
-        v_shape: Channels, height and width of the image.
-        h_dim: Number of latents.
-        width: w.
+        v_shape: The channels, height and width of the image.
+        h_dim: The number of latents.
+        width: The number w; the first convolution has 2^n w channels.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ....
+        ConfigError: If the image is not square with a side of 8, 16, 32, ... pixels.
 
     Example:
         >>> generator = ConvGenerator(v_shape=[3, 16, 16], h_dim=5, width=2)
@@ -137,9 +140,9 @@ class ConvGenerator(nn.Module):
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.ReLU()]
         layers += [nn.ConvTranspose2d(2 * width, v_shape[0], 3, padding=1), nn.Tanh()]
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, h: Tensor) -> Tensor:
-        """Images v (B, C, H, W) of latents h (B, h_dim)."""
+        """Generate images v (B, C, H, W) from latents h (B, h_dim)."""
         return self.layers(h[:, :, None, None])

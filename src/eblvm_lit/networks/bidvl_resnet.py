@@ -1,4 +1,4 @@
-"""The residual networks of BiDVL (Kan et al. 2022): features of the energy and the encoder, and the generator."""
+"""The residual networks of BiDVL (Kan et al. 2022): features for the energy and the encoder, and the generator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _convolution(n_in: int, n_out: int, size: int = 3, *, residual: bool = True)
 
 
 class _DownBlock(nn.Module):
-    """Two convolutions with a rectifier before each, beside a shortcut, at half the resolution if ``down``."""
+    """A residual block of two convolutions with a ReLU before each, which halves the resolution if ``down``."""
 
     def __init__(self, n_in: int, n_out: int, *, down: bool, rectified_shortcut: bool) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class _DownBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(relu(self.first(relu(x))))
         x = relu(x) if self.rectified_shortcut else x
-        # a 1x1 convolution of averages is the average of its values, for a quarter of the products
+        # Averages commute with a 1x1 convolution; taking them first needs a quarter of the multiplications.
         return avg_pool2d(y, 2) + self.shortcut(avg_pool2d(x, 2)) if self.down else y + self.shortcut(x)
 
 
 class _FirstBlock(nn.Module):
-    """Two convolutions with a rectifier between them, beside a shortcut, at half the resolution."""
+    """The first residual block: two convolutions with a ReLU between them, at half the resolution."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -54,24 +54,25 @@ class _FirstBlock(nn.Module):
 
 
 class SpectralResNet(nn.Module):
-    r"""Residual blocks with spectral norms, a rectifier, and the sum over all pixels.
+    r"""A feature network of spectrally normalised residual blocks, a ReLU and a sum over all pixels.
 
     .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \max(0, \cdot)
 
-    P halves the resolution of the first ``n_down`` blocks by averages of 2x2 pixels. w_0 is the identity where neither
-    channels nor resolution change. Published (Kan et al. 2022, code, after Miyato et al. 2018) with widths 128, 128,
-    128, 128, two of them halved, at 32 pixels, and 64, 128, 256, 512, 1024, 1024, five of them halved, at 128.
+    P averages 2x2 pixels in the first ``n_down`` blocks, which halves the resolution, and is the identity elsewhere.
+    w_0 is the identity where neither the channels nor the resolution change. The first block lacks the inner a of
+    :math:`w_1 * a(x)`. Published sizes (Kan et al. 2022, code, after Miyato et al. 2018): at 32 pixels the widths 128,
+    128, 128, 128, with two blocks that halve; at 128 pixels the widths 64, 128, 256, 512, 1024, 1024, with five.
 
     Args:
-        v_shape: Channels, height and width of the image.
-        widths: Channels of each block's output.
-        n_down: How many blocks, from the first on, halve the resolution.
-        rectified_shortcut: Whether shortcuts start from a(x), as in the released code of Kan et al. 2022, whose
-            rectifier overwrites the input of each block but the first; published numbers of residual networks were made
-            so. The usual block, and that of Miyato et al. 2018, starts them from x.
+        v_shape: The channels, height and width of the image.
+        widths: The number of output channels of each block.
+        n_down: The number of blocks, counted from the first, that halve the resolution.
+        rectified_shortcut: Whether the shortcuts start from a(x). In the code of Kan et al. 2022 the ReLU works in
+            place and overwrites the input of each block but the first, so the published numbers of residual networks
+            were obtained this way. In the usual block, and that of Miyato et al. 2018, the shortcuts start from x.
 
     Raises:
-        ConfigError: For an image that cannot be halved so often.
+        ConfigError: If the height or the width is not divisible by 2^n_down.
 
     Example:
         >>> network = SpectralResNet(v_shape=[3, 16, 16], widths=[4, 6, 6], n_down=2)
@@ -93,12 +94,12 @@ class SpectralResNet(nn.Module):
         blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
         for i, (n_in, n_out) in enumerate(pairwise(widths), start=1):
             blocks.append(_DownBlock(n_in, n_out, down=i < n_down, rectified_shortcut=rectified_shortcut))
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.blocks = nn.Sequential(*blocks).to(memory_format=torch.channels_last)
         spectrally_normalised(self.blocks)
 
     def forward(self, v: Tensor) -> Tensor:
-        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        """Compute the features, shape (B, out_dim), of images v (B, C_in, H, W)."""
         return relu(self.blocks(v)).sum((2, 3))
 
 
@@ -107,7 +108,7 @@ def _double(x: Tensor) -> Tensor:
 
 
 class _UpBlock(nn.Module):
-    """Two convolutions with batch normalisation and a rectifier before each, at twice the resolution."""
+    """A residual block of two convolutions, with batch norm and a ReLU before each, that doubles the resolution."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -120,25 +121,26 @@ class _UpBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(_double(relu(self.first_norm(x))))
         y = self.second(relu(self.second_norm(y)))
-        # a 1x1 convolution of doubled pixels is the doubled one of the pixels, for a quarter of the products
+        # Bilinear doubling commutes with a 1x1 convolution; doubling last needs a quarter of the multiplications.
         return y + _double(self.shortcut(x))
 
 
 class ResidualGenerator(nn.Module):
-    r"""Latents to images by a linear map to 4x4 pixels, residual blocks that double them, and a 3x3 convolution.
+    r"""A generator: a linear map of the latents to 4x4 pixels, residual blocks that double them, a 3x3 convolution.
 
     .. math:: x \mapsto w_2 * a(w_1 * U a(x)) + w_0 * U x, \quad a = \max(0, \mathrm{BN}(\cdot))
 
-    U doubles the resolution bilinearly. The values are in [-1, 1]. Published (Kan et al. 2022, code, after Miyato et
-    al. 2018) with widths 256, 256, 256, 256 at 32 pixels, and 1024, 1024, 512, 256, 128, 64 at 128.
+    The formula is that of one block, in which U doubles the resolution bilinearly. The images have values in [-1, 1].
+    Published widths (Kan et al. 2022, code, after Miyato et al. 2018): 256, 256, 256, 256 at 32 pixels, and 1024, 1024,
+    512, 256, 128, 64 at 128 pixels.
 
     Args:
-        v_shape: Channels, height and width of the image.
-        h_dim: Number of latents.
-        widths: Channels at 4x4 pixels, then of each block's output.
+        v_shape: The channels, height and width of the image.
+        h_dim: The number of latents.
+        widths: The number of channels at 4x4 pixels, followed by that of each block's output.
 
     Raises:
-        ConfigError: For an image of another size than the widths make.
+        ConfigError: If the image's size is not the one that the number of widths produces.
 
     Example:
         >>> generator = ResidualGenerator(v_shape=[3, 16, 16], h_dim=5, widths=[4, 4, 2])
@@ -161,10 +163,10 @@ class ResidualGenerator(nn.Module):
         self.blocks = nn.Sequential(*(_UpBlock(n_in, n_out) for n_in, n_out in pairwise(widths)))
         self.norm = BatchNorm2d(widths[-1])
         self.last = _convolution(widths[-1], v_shape[0], residual=False)
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, h: Tensor) -> Tensor:
-        """Images v (B, C, H, W) of latents h (B, h_dim)."""
+        """Generate images v (B, C, H, W) from latents h (B, h_dim)."""
         x = self.linear(h).unflatten(-1, (self.width, 4, 4))
         return torch.tanh(self.last(relu(self.norm(self.blocks(x)))))

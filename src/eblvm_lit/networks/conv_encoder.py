@@ -1,4 +1,4 @@
-"""The convolutional feature network of posteriors of images."""
+"""The convolutional feature network of posteriors q(h|v) for images v."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["ConvEncoder"]
 
 
 class ConvEncoder(nn.Module):
-    """3x3 convolutions with a leaky rectifier after each; the output is flattened.
+    """A feature network of 3x3 convolutions with a leaky ReLU after each, whose output is flattened.
 
-    With its defaults the published posterior's (Bao et al. 2020, code): three convolutions, each of which halves the
-    resolution, and (H/8)(W/8) 256 features.
+    The defaults are those of the published posterior (Bao et al. 2020, code): three convolutions, each of which halves
+    the resolution, and (H/8)(W/8) 256 features.
 
     Args:
-        v_shape: Channels, height and width of the image.
-        widths: Channels of each convolution's output.
-        strides: Stride of each convolution; all 2 if not given.
-        negative_slope: Slope of the rectifier below zero.
+        v_shape: The channels, height and width of the image.
+        widths: The number of output channels of each convolution.
+        strides: The stride of each convolution; all 2 if not given.
+        negative_slope: The slope of the leaky ReLU below zero.
 
     Raises:
-        ConfigError: For a shape that the strides do not divide.
+        ConfigError: If the height or the width is not divisible by the product of the strides.
 
     Example:
         >>> encoder = ConvEncoder(v_shape=[1, 16, 16])
@@ -54,9 +54,9 @@ class ConvEncoder(nn.Module):
         for (n_in, n_out), stride in zip(pairwise([depth, *widths]), strides, strict=True):
             layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.LeakyReLU(negative_slope)]
         self.layers = nn.Sequential(*layers)
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:
-        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        """Compute the features, shape (B, out_dim), of images v (B, C_in, H, W)."""
         return self.layers(v).flatten(1)

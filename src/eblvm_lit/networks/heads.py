@@ -1,4 +1,4 @@
-"""The last layers of deep energies: features in, one number out."""
+"""The last layers of deep energies, which map features to one number."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["QuadraticHead", "SquaredNormHead"]
 
 
 class SquaredNormHead(nn.Linear):
-    r"""The squared norm of a linear layer's ELU, which is never negative (Bao et al. 2020, section 5.2, and code).
+    r"""The squared norm of a linear layer followed by ELU; never negative (Bao et al. 2020, section 5.2, and code).
 
     .. math:: x \mapsto \sum_k \mathrm{ELU}(A x + a)_k^2
 
     Args:
-        in_dim: Size of x.
-        width: Rows of A.
+        in_dim: The size of x.
+        width: The number of rows of A.
 
     Example:
         >>> SquaredNormHead(in_dim=6, width=4)(torch.zeros(7, 5, 6)).shape
@@ -29,22 +29,22 @@ class SquaredNormHead(nn.Linear):
         super().__init__(in_dim, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The value, shape (*B,), of x (*B, in_dim)."""
+        """Compute the squared norm, shape (*B,), for x (*B, in_dim)."""
         return self.squared_norm(super().forward(x))
 
     @staticmethod
     def squared_norm(y: Tensor) -> Tensor:
-        r""":math:`\sum_k \mathrm{ELU}(y_k)^2`, shape (*B,), of y = A x + a (*B, width)."""
+        r"""Compute :math:`\sum_k \mathrm{ELU}(y_k)^2`, shape (*B,), for y = A x + a (*B, width)."""
         return elu(at_least_float32(y)).square().sum(-1)
 
 
 class QuadraticHead(nn.Module):
-    r"""A product of two linear functions, and a linear function of the squares (Li et al. 2019, code).
+    r"""The sum of a product of two linear functions and a linear function of the squares (Li et al. 2019, code).
 
     .. math:: f \mapsto (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3
 
     Args:
-        in_dim: Size of f.
+        in_dim: The size of f.
 
     Example:
         >>> QuadraticHead(in_dim=6)(torch.zeros(7, 5, 6)).shape
@@ -56,9 +56,9 @@ class QuadraticHead(nn.Module):
         self.first, self.second, self.square = (nn.Linear(in_dim, 1) for _ in range(3))
 
     def forward(self, f: Tensor) -> Tensor:
-        """The value, shape (*B,), of f (*B, in_dim)."""
+        """Compute the quadratic function, shape (*B,), for f (*B, in_dim)."""
         f = at_least_float32(f)
-        # sums over thousands of features: not for a short mantissa, whatever the rest is computed in
+        # These are sums over thousands of features, too inexact in half precision, so autocast is switched off.
         with torch.autocast(f.device.type, enabled=False):
             value = self.first(f) * self.second(f) + self.square(f.square())
         return value.squeeze(-1)

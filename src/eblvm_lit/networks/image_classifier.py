@@ -1,4 +1,4 @@
-"""A small convolutional classifier of images of any size."""
+"""A small convolutional classifier for images of any size."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ SMALLEST = 8
 
 
 class ImageClassifier(nn.Module):
-    """Four 3x3 convolutions, two of which halve the resolution, pooling to 2 x 2, and two linear layers.
+    """A classifier of four 3x3 convolutions, average pooling to 2 x 2 pixels, and two linear layers.
+
+    The second and the fourth convolution halve the resolution.
 
     Args:
-        v_shape: Channels, height and width of an image; at least 8 x 8 pixels.
-        n_classes: Number of logits.
-        width: Channels of the first two convolutions; the others have twice as many.
-        out_dim: Number of features, which the logits are linear in.
+        v_shape: The channels, height and width of an image, which has at least 8 x 8 pixels.
+        n_classes: The number of logits.
+        width: The number of channels of the first two convolutions; the others have twice as many.
+        out_dim: The number of features that the last layer maps to the logits.
 
     Raises:
-        ConfigError: For smaller images.
+        ConfigError: If the images have fewer than 8 pixels on a side.
 
     Example:
         >>> features, logits = ImageClassifier(v_shape=[3, 8, 10], n_classes=5)(torch.zeros(7, 3, 8, 10))
@@ -46,12 +48,12 @@ class ImageClassifier(nn.Module):
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(out_dim, n_classes)
         for layer in self.modules():
-            if isinstance(layer, nn.Conv2d | nn.Linear):  # torch's initial weights are too small for short training
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # PyTorch's initial weights are too small for short training
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.zeros_(cast(Tensor, layer.bias))
-        self.to(memory_format=torch.channels_last)  # the format of a convolution's output is its kernel's
+        self.to(memory_format=torch.channels_last)  # a convolution's output has the memory format of its kernel
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, out_dim) and logits (B, n_classes) of images v (B, C, H, W)."""
+        """Compute the features (B, out_dim) and logits (B, n_classes) of images v (B, C, H, W)."""
         features = self.body(v)
         return features, self.head(features)

@@ -1,4 +1,4 @@
-"""The multilayer perceptron of images."""
+"""A multilayer perceptron that maps images to features."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ __all__ = ["ImageMLP"]
 
 
 class ImageMLP(nn.Module):
-    r"""Linear layers on all pixels, with a sigmoid linear unit after each.
+    r"""A feature network of linear layers on all pixels, with a sigmoid linear unit (SiLU) after each.
 
     .. math:: x \mapsto a(A x + b), \quad a(z) = z / (1 + e^{-z})
 
-    Each layer sees the whole image, so that an energy on these features learns how its parts belong together in far
-    fewer iterations than on those of a convolutional network, and each iteration costs less. Strokes are less sharp,
-    and the number of parameters grows with that of pixels: a network for small images. The units are smooth, as score
-    matching differentiates twice. Reference for the unit: Elfwing et al. 2018 (arXiv 1702.03118).
+    Each layer sees the whole image. An energy on these features therefore learns how the parts of an image belong
+    together in far fewer iterations than one on the features of a convolutional network, and each iteration costs less.
+    In return, strokes are less sharp, and the number of parameters grows with the number of pixels, so that the network
+    suits small images. SiLU is smooth because score matching differentiates twice. Reference for SiLU: Elfwing et al.
+    2018 (arXiv 1702.03118).
 
     Args:
-        v_shape: Channels, height and width of the image.
-        widths: Width of each layer's output; the last is the number of features.
+        v_shape: The channels, height and width of the image.
+        widths: The width of each layer's output; the last is the number of features.
 
     Raises:
-        ConfigError: For an open ``data.size``.
+        ConfigError: If v_shape leaves the image's size open because ``data.size`` is not set.
 
     Example:
         >>> import torch
@@ -44,5 +45,5 @@ class ImageMLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers([math.prod(self.event_shape), *widths], nn.SiLU))
 
     def forward(self, v: Tensor) -> Tensor:
-        """Features, shape (B, out_dim), of images v (B, C, H, W)."""
+        """Compute the features, shape (B, out_dim), of images v (B, C, H, W)."""
         return self.layers(v.flatten(1))

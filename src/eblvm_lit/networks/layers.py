@@ -1,4 +1,4 @@
-"""Layers of BiDVL's networks: batch normalisation over the whole minibatch, spectral norms, initial weights."""
+"""Layers for BiDVL's networks: batch normalisation over the whole minibatch, spectral norms, initial weights."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ TORCHS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    r"""torch's own, with mean and variance over all processes where several share a minibatch in training.
+    r"""PyTorch's batch normalisation, with statistics over all processes if several share a training minibatch.
 
     .. math:: y = \gamma\, (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta
 
-    Both statistics are differentiated, to any order; torch's synchronised one is for GPUs only, and for one order.
-    Reference: Ioffe and Szegedy 2015.
+    Mean and variance can be differentiated to any order. PyTorch's ``SyncBatchNorm`` supports only GPUs and only first
+    derivatives. Reference: Ioffe and Szegedy 2015.
 
     Attributes:
-        minibatch: Where the statistics come from; the training loop sets it where processes share minibatches.
+        minibatch: The minibatch over which the statistics are computed; the training loop sets it if processes share
+            minibatches.
 
     Example:
         >>> norm = BatchNorm2d(2)
@@ -47,17 +48,18 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     minibatch: Minibatch = WHOLE
-    # torch allows layers without running statistics; this one has them
+    # PyTorch declares these as optional, because its layers may lack running statistics; this layer always has them.
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
     momentum: float
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x (B, C, H, W); in training, move the running statistics in place."""
+        """Normalise x (B, C, H, W); in training mode also update the running statistics in place."""
         if self.minibatch.rows is None or not self.training:
             return super().forward(x)
-        # both moments in one exchange; about the running mean, which is near, the second loses no digits to the first
+        # One exchange between processes sends both moments. They are moments about the running mean, which is close to
+        # the minibatch's mean, so that subtracting the squared mean from the mean square loses few digits.
         near = self.running_mean.clone()
         shifted = x - near.view(-1, 1, 1)
         moments = torch.stack([shifted.mean((0, 2, 3)), shifted.square().mean((0, 2, 3))])
@@ -68,14 +70,14 @@ class BatchNorm2d(nn.BatchNorm2d):
         return (shifted - mean.view(-1, 1, 1)) * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
 
     def _follow(self, mean: Tensor, variance: Tensor, n: int) -> None:
-        """Move the running statistics towards those of n values; the variance to the unbiased one."""
+        """Update the running mean and the running (unbiased) variance with the mean and variance of n values."""
         self.num_batches_tracked.add_(1)
         self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
         self.running_var.mul_(1 - self.momentum).add_(variance.detach(), alpha=self.momentum * n / (n - 1))
 
 
 def local_batch_norms(module: nn.Module) -> dict[str, nn.Module]:
-    """Batch normalisations by the statistics of one process' rows alone, by name.
+    """Find the batch normalisations whose statistics cover only the examples of one process, by name.
 
     Example:
         >>> list(local_batch_norms(nn.Sequential(BatchNorm2d(3), nn.BatchNorm1d(2))))
@@ -87,7 +89,7 @@ def local_batch_norms(module: nn.Module) -> dict[str, nn.Module]:
 
 @contextmanager
 def statistics_over(module: nn.Module, minibatch: Minibatch) -> Iterator[None]:
-    """Inside, the batch normalisations of a module take their statistics over a minibatch that processes share.
+    """Make the module's batch normalisations compute their statistics over a shared minibatch inside this context.
 
     Example:
         >>> norm = BatchNorm2d(2)
@@ -111,7 +113,7 @@ LinearMap = TypeVar("LinearMap", nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
 
 
 def linear_layers(sizes: Sequence[int], activation: Callable[[], nn.Module]) -> list[nn.Module]:
-    """Linear maps from each of some sizes to the next, with an activation after each.
+    """Build linear layers from each size to the next one in the list, with an activation after each layer.
 
     Example:
         >>> linear_layers([2, 8], nn.ELU)
@@ -125,8 +127,8 @@ def normal_start(module: Module, std: float = 0.02) -> Module:
     """Draw all weights of linear maps and convolutions from N(0, std^2), and leave biases as they are.
 
     Args:
-        module: Of whose weights none is normalised yet.
-        std: Standard deviation.
+        module: A module to which no spectral normalisation has been applied yet.
+        std: The standard deviation of the weights.
 
     Example:
         >>> layer = normal_start(nn.Conv2d(16, 16, 4), std=0.5)
@@ -143,8 +145,8 @@ def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
     r"""Draw a layer's weight uniformly by Glorot and Bengio 2010, with a gain of :math:`\sqrt 2` on residual paths.
 
     Args:
-        layer: A linear map or a convolution that is not normalised yet.
-        residual: Whether it stands on a residual path.
+        layer: A linear map or a convolution to which no spectral normalisation has been applied yet.
+        residual: Whether the layer is on the residual path of a block (not its shortcut).
 
     Example:
         >>> layer = xavier_start(nn.Linear(3, 3))
@@ -156,7 +158,10 @@ def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
 
 
 class _SpectralNormInPlace(_SpectralNorm):
-    r"""torch's spectral norm, moved in place: torch also assigns the buffers, which no compiler follows in a view.
+    r"""PyTorch's spectral norm with buffers that are only updated in place.
+
+    PyTorch's own version also assigns the buffers, which ``torch.compile`` cannot trace in a functional view of a
+    module.
 
     .. math:: u \leftarrow W v / \|W v\|, \quad v \leftarrow W^\top u / \|W^\top u\|
 
@@ -175,11 +180,11 @@ def spectrally_normalised(module: Module) -> Module:
 
     .. math:: W \mapsto W / (u^\top W v)
 
-    u and v are buffers, which one step of the power iteration moves in each pass in training. It comes after the
-    weights have been drawn: what is drawn into ``weight`` of a parametrized layer is lost.
+    u and v are buffers that one step of the power iteration updates in each forward pass in training mode. Call this
+    after the weights have been initialised: values written into ``weight`` of a parametrized layer are lost.
 
     Args:
-        module: A layer, or a network of them.
+        module: A layer, or a network that contains such layers.
 
     Example:
         >>> import torch
@@ -189,6 +194,6 @@ def spectrally_normalised(module: Module) -> Module:
     """
     for layer in [*module.modules()]:
         if isinstance(layer, LINEAR_MAPS):
-            axis = 1 if isinstance(layer, nn.ConvTranspose2d) else 0  # of its outputs
+            axis = 1 if isinstance(layer, nn.ConvTranspose2d) else 0  # the weight's axis of output channels
             register_parametrization(layer, "weight", _SpectralNormInPlace(layer.weight, dim=axis))
     return module

@@ -1,4 +1,4 @@
-"""The multilayer perceptron."""
+"""A multilayer perceptron that maps vectors to features."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["MLP"]
 
 
 class MLP(nn.Module):
-    """Linear layers with a leaky rectifier after each.
+    """A feature network of linear layers with a leaky ReLU after each.
 
     Args:
-        sizes: Width of the input, of each hidden layer and of the output.
-        negative_slope: Slope of the rectifier below zero.
+        sizes: The widths of the input, of each hidden layer and of the output.
+        negative_slope: The slope of the leaky ReLU below zero.
 
     Example:
         >>> import torch
@@ -33,5 +33,5 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, negative_slope)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features, shape (B, sizes[-1]), of x (B, *event) flattened."""
+        """Compute the features, shape (B, sizes[-1]), of x (B, *event), which is flattened first."""
         return self.layers(x.flatten(1))

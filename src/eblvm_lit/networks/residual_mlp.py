@@ -1,4 +1,4 @@
-"""The multilayer perceptron with shortcuts."""
+"""A multilayer perceptron of residual blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["ResidualMLP"]
 
 
 class _Block(nn.Module):
-    """Two linear layers with a nonlinearity after each, beside a linear shortcut; the first keeps the width."""
+    """A residual block of two linear layers with an activation after each, and a linear shortcut.
+
+    The first layer's output is as wide as its input.
+    """
 
     def __init__(self, n_in: int, n_out: int, negative_slope: float | None) -> None:
         super().__init__()
@@ -32,18 +35,19 @@ class _Block(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    r"""Residual blocks with a nonlinearity a between them, and on request after the last.
+    r"""A feature network of residual blocks with an activation a between them, and optionally after the last.
 
     .. math:: x \mapsto a(A_2\, a(A_1 x + a_1) + a_2) + S x + s
 
-    A_1 is square: the hidden width of a block is that of its input. With sizes 2, 100, 100, 100 it is the feature
-    network of the published toy model (a = ELU, none after the last block) and of its posterior (a leaky rectifier,
-    after the last block too). Reference: Bao et al. 2021, code.
+    The formula is that of one block. A_1 is square: the hidden width of a block equals the width of its input. With the
+    sizes 2, 100, 100, 100 this is the feature network of the published toy model (a = ELU, not applied after the last
+    block) and of that model's posterior (a = leaky ReLU, applied after the last block, too). Reference: Bao et al.
+    2021, code.
 
     Args:
-        sizes: Width of the input, and of each block's output.
-        negative_slope: Slope below zero of a leaky rectifier; null: a is ELU.
-        activate_last: Whether a is applied to the features, too.
+        sizes: The widths of the input and of each block's output.
+        negative_slope: The slope of a leaky ReLU below zero; with null, a is ELU.
+        activate_last: Whether a is applied to the last block's output, too.
 
     Example:
         >>> import torch
@@ -61,7 +65,7 @@ class ResidualMLP(nn.Module):
         self.blocks: Any = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features, shape (B, sizes[-1]), of x (B, *event) flattened."""
+        """Compute the features, shape (B, sizes[-1]), of x (B, *event), which is flattened first."""
         first, *others = self.blocks
         x = first(x.flatten(1))
         for block in others:

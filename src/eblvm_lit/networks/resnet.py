@@ -17,7 +17,7 @@ __all__ = ["ResNet"]
 
 
 class _Block(nn.Module):
-    """Two convolutions with ELU before each, beside a 1x1 convolution, at half the resolution if ``down``."""
+    """A residual block of two convolutions with ELU before each and a 1x1 shortcut; ``down`` halves the resolution."""
 
     def __init__(self, n_in: int, n_out: int, *, down: bool) -> None:
         super().__init__()
@@ -35,29 +35,31 @@ class _Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    r"""A 3x3 convolution to C channels, then three stages of k residual blocks, without any normalisation.
+    r"""A feature network: a 3x3 convolution to C channels, then three stages of k residual blocks, not normalised.
 
     .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \mathrm{ELU}
 
-    P halves the resolution in the first block of each stage, which doubles the channels, by averages of 2x2 pixels;
-    elsewhere it is the identity. The last block's output is flattened as it is: (H/8)(W/8) 8C features. Reference:
-    Bao et al. 2020, section 5.2, and code; Li et al. 2019. Published as 12, 18 or 24 layers, which are 6k.
+    The formula is that of one block. In the first block of each stage, which doubles the channels, P averages 2x2
+    pixels and so halves the resolution; elsewhere P is the identity. The last block's output is flattened without an
+    activation into (H/8)(W/8) 8C features. Published with 12, 18 or 24 layers, where 6k is the number of layers.
+    Reference: Bao et al. 2020, section 5.2, and code; Li et al. 2019.
 
-    Kernels are kept in the order that convolutions are fastest in (channels last), and so is what they compute.
+    Kernels and activations are stored with the channels last, the memory format in which convolutions are fastest.
 
     Args:
-        v_shape: Channels, height and width of the image; both multiples of 8 times ``stem_stride``.
-        n_blocks: k, residual blocks in a stage.
-        channels: C.
-        stem_stride: Stride of the first convolution: 1, as published, or an even number s. Its kernel is then 2 s wide,
-            the stages see an image of 1/s of the size, and a pass costs 1/s^2.
-        checkpoint: Whether a block's activations are computed again for a gradient, instead of kept. It is for
-            gradients of first order by plain autograd: those of contrastive divergence that is not compiled, and of
-            samplers. Score matching differentiates a gradient, whose graph holds the recomputed activations, too: it
-            would take twice the memory.
+        v_shape: The channels, height and width of the image; height and width are multiples of 8 times ``stem_stride``.
+        n_blocks: The number k of residual blocks in a stage.
+        channels: The number C of channels after the first convolution.
+        stem_stride: The stride of the first convolution: 1, as published, or an even number s. The kernel is then 2 s
+            pixels wide, the stages see an image of 1/s of the size, and a pass costs 1/s^2 as much.
+        checkpoint: Whether a block's activations are recomputed for a gradient instead of stored. This is meant for
+            first-order gradients by plain autograd: those of samplers, and of contrastive divergence that is not
+            compiled. Score matching differentiates a gradient, whose graph contains the recomputed activations, too;
+            checkpointing would double its memory.
 
     Raises:
-        ConfigError: For a shape that cannot be halved three times, or where recomputing activations saves no memory.
+        ConfigError: If the height or the width is not divisible by 8 times ``stem_stride``, or if training with
+            ``checkpoint`` would not save memory.
 
     Example:
         >>> network = ResNet(v_shape=[3, 32, 32], n_blocks=1, channels=4)
@@ -87,11 +89,11 @@ class ResNet(nn.Module):
             blocks.append(_Block(n, 2 * n, down=True))
             blocks += [_Block(2 * n, 2 * n, down=False) for _ in range(n_blocks - 1)]
         self.blocks = nn.ModuleList(blocks)
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:
-        """Features, shape (B, out_dim), of images v (B, C_in, H, W)."""
+        """Compute the features, shape (B, out_dim), of images v (B, C_in, H, W)."""
         x = self.stem(v)
         recompute = self._recomputes()
         for block in self.blocks:
@@ -99,7 +101,7 @@ class ResNet(nn.Module):
         return x.flatten(1)
 
     def _recomputes(self) -> bool:
-        """Whether activations are recomputed, which is where that saves memory."""
+        """Return whether this forward pass recomputes activations, which it does only where that saves memory."""
         if not self.checkpoint or is_plain_first_order():
             return self.checkpoint and torch.is_grad_enabled()
         if self.training:

@@ -1,4 +1,4 @@
-"""Checks of the shape of images."""
+"""Checks of the shapes of images."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["halvings", "image_shape"]
 
 
 def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
-    """The shape (C, H, W) of one image, checked.
+    """Check the shape of an image, and return it as the tuple (C, H, W).
 
     Args:
-        v_shape: Channels, height and width.
-        factor: What a network divides the resolution by.
+        v_shape: The channels, height and width of the image.
+        factor: The number by which a network divides the resolution.
 
     Raises:
-        ConfigError: For a size that is open, or unless ``factor`` divides height and width.
+        ConfigError: If the size is open (None), or if ``factor`` does not divide the height and the width.
 
     Example:
         >>> image_shape([3, 28, 28], 8)
@@ -27,7 +27,7 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
         eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] must have a height and a width that are multiples of 8: ...
     """
     shape = tuple(v_shape)
-    if None in shape:  # images of a folder that are not resized
+    if None in shape:  # the images come from a folder and are not resized to one size
         raise ConfigError(f"v_shape {list(shape)} leaves open how large an image is: set data.size.")
     if shape[1] % factor or shape[2] % factor:
         raise ConfigError(
@@ -38,11 +38,11 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
 
 
 def halvings(v_shape: Sequence[int], last: int = 4) -> int:
-    """How often the resolution of a square image is halved until it is ``last`` pixels.
+    """Compute how often a square image must be halved until its side has ``last`` pixels.
 
     Args:
-        v_shape: Channels, height and width.
-        last: Where it ends.
+        v_shape: The channels, height and width of the image.
+        last: The side in pixels after the last halving.
 
     Raises:
         ConfigError: Unless height = width = last 2^n with n >= 1.

@@ -1,4 +1,4 @@
-"""The multilayer perceptron of latents, with smooth units."""
+"""A multilayer perceptron of latents with smooth activations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ __all__ = ["SmoothMLP"]
 
 
 class SmoothMLP(nn.Module):
-    """Linear layers with a GELU between two: a function of latents that is smooth, as Langevin dynamics need it.
+    """A smooth function of latents, which Langevin dynamics need: linear layers with GELU between them.
 
-    With one output it is the f of a prior of latents, with as many as v has dimensions a generator of vectors.
+    With one output it serves as the function f in an energy-based prior of latents; with d outputs it is a generator of
+    vectors v of size d.
 
     Args:
-        sizes: Number of latents, width of each hidden layer, and number of outputs.
+        sizes: The number of latents, the width of each hidden layer, and the number of outputs.
 
     Example:
         >>> import torch
@@ -32,5 +33,5 @@ class SmoothMLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers(sizes, nn.GELU)[:-1])
 
     def forward(self, h: Tensor) -> Tensor:
-        """The outputs, shape (B, sizes[-1]), of latents h (B, sizes[0])."""
+        """Compute the outputs, shape (B, sizes[-1]), for latents h (B, sizes[0])."""
         return self.layers(h)

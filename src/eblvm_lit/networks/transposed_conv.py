@@ -16,23 +16,24 @@ __all__ = ["TransposedConv"]
 
 
 class TransposedConv(nn.Module):
-    r"""Latents to images by transposed convolutions that halve the channels, without batch normalisation.
+    r"""A generator that maps latents to images by transposed convolutions that halve the channels, without batch norm.
 
     .. math:: [4{\times}4 \to 2^n w]\,[4{\times}4,\, \text{stride } 2 \to 2^{n-i} w], \; i = 1, \dots, n - 1; \quad
         \tanh [4{\times}4,\, \text{stride } 2 \to C]
 
-    with a leaky rectifier between two. The image has :math:`4 \cdot 2^n` pixels on a side, all values in [-1, 1]. An
-    energy may be built of it: the image of one h does not depend on the others of its batch. With w = 64 the generator
-    of 32 pixels of Pang et al. 2020 (arXiv 2006.08205), with Kaiming's initial weights.
+    with a leaky ReLU between consecutive convolutions. The image has :math:`4 \cdot 2^n` pixels on a side and values in
+    [-1, 1]. An energy can contain this generator, because the image of one h does not depend on the other latents of
+    the batch. With w = 64 it is the generator for 32 pixels of Pang et al. 2020 (arXiv 2006.08205), except that the
+    initial weights are Kaiming's.
 
     Args:
-        v_shape: Channels, height and width of the image.
-        h_dim: Number of latents.
-        width: w.
-        negative_slope: Slope of the rectifier below zero.
+        v_shape: The channels, height and width of the image.
+        h_dim: The number of latents.
+        width: The number w; the first convolution has 2^n w channels.
+        negative_slope: The slope of the leaky ReLU below zero.
 
     Raises:
-        ConfigError: For an image whose side is not 8, 16, 32, ....
+        ConfigError: If the image is not square with a side of 8, 16, 32, ... pixels.
 
     Example:
         >>> generator = TransposedConv(v_shape=[3, 16, 16], h_dim=5, width=2)
@@ -53,17 +54,20 @@ class TransposedConv(nn.Module):
         self.event_shape = tuple(v_shape)
         self.h_dim = h_dim
         self.first = (width * 2**n, 4, 4)
-        # a transposed convolution of one pixel is a product of matrices, which a CPU does faster
+        # The first transposed convolution sees one pixel, so it is written as a linear layer, which is faster on a CPU.
         layers: list[nn.Module] = [nn.Linear(h_dim, 16 * self.first[0]), nn.Unflatten(1, self.first)]
         channels = [width * 2 ** (n - i) for i in range(n)] + [v_shape[0]]
         for n_in, n_out in pairwise(channels):
             layers += [nn.LeakyReLU(negative_slope), nn.ConvTranspose2d(n_in, n_out, 4, stride=2, padding=1)]
-        # the format of a convolution's output is its kernel's
+        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
         self.layers = nn.Sequential(*layers, nn.Tanh()).to(memory_format=torch.channels_last)
         self._start(negative_slope)
 
     def _start(self, negative_slope: float) -> None:
-        """Weights that keep the size of what passes: each output of a stride of 2 sees 4 of a kernel's 16 places."""
+        """Initialise the weights so that the activations keep their scale from layer to layer.
+
+        With a stride of 2 each output pixel depends on only 4 of a kernel's 16 positions.
+        """
         for layer in self.layers:
             if isinstance(layer, nn.ConvTranspose2d):
                 gain = nn.init.calculate_gain("leaky_relu", negative_slope)
@@ -71,5 +75,5 @@ class TransposedConv(nn.Module):
                 nn.init.zeros_(cast(Tensor, layer.bias))
 
     def forward(self, h: Tensor) -> Tensor:
-        """Images v (B, C, H, W) of latents h (B, h_dim)."""
+        """Generate images v (B, C, H, W) from latents h (B, h_dim)."""
         return self.layers(h)

@@ -1,4 +1,4 @@
-"""Vector fields."""
+"""A neural vector field, such as a Fisher critic."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["VectorField"]
 
 
 class VectorField(nn.Module):
-    """Linear layers of one width with ELU between them: a map of R^d to itself.
+    """A map of R^d to itself: linear layers of the same width with ELU between them.
 
-    With three layers the published critic (Bao et al. 2021, appendix).
+    With three layers it is the published critic (Bao et al. 2021, appendix).
 
     Args:
-        v_dim: Size d of v, and width of all layers.
-        n_layers: Number of linear layers.
+        v_dim: The size d of v, which is also the width of all layers.
+        n_layers: The number of linear layers.
 
     Example:
         >>> import torch
@@ -30,5 +30,5 @@ class VectorField(nn.Module):
         self.layers = nn.Sequential(*linear_layers([v_dim] * (n_layers + 1), nn.ELU)[:-1])
 
     def forward(self, v: Tensor) -> Tensor:
-        """The field, shape (B, *event), of v (B, *event)."""
+        """Compute the field's value at v (B, *event), of the same shape."""
         return self.layers(v.flatten(1)).view_as(v)

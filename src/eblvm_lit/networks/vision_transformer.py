@@ -1,4 +1,4 @@
-"""The vision transformer of DINOv2, as far as the features of its class token need it."""
+"""The vision transformer of DINOv2, reduced to the parts that its class token needs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch.nn.functional import interpolate, scaled_dot_product_attention
 __all__ = ["VisionTransformer"]
 
 HEAD_DIM = 64
-OFFSET = 0.1  # of the grid when position embeddings are resized, as in the released code
+OFFSET = 0.1  # added to the new grid's side when position embeddings are resized, as in the authors' code
 
 
 class LayerScale(nn.Module):
-    """A factor for each channel."""
+    """A learnt factor for each channel."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The scaled channels, shape of x."""
+        """Scale the channels of x (*B, D)."""
         return x * self.gamma
 
 
 class Attention(nn.Module):
-    """Self-attention of several heads."""
+    """Self-attention with several heads."""
 
     def __init__(self, dim: int, n_heads: int) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape (B, N, D) of x (B, N, D)."""
+        """Let the N tokens x (B, N, D) attend to one another; the result has the shape of x."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
         return self.proj(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
-    """Two layers with a GELU between them."""
+    """Two linear layers with a GELU between them."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -50,12 +50,12 @@ class FeedForward(nn.Module):
         self.fc2 = nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape of x."""
+        """Apply the two layers to each token of x (B, N, D); the result has the shape of x."""
         return self.fc2(nn.functional.gelu(self.fc1(x)))
 
 
 class Block(nn.Module):
-    """Attention and two layers, each normalised before, scaled after and added."""
+    """A transformer block: attention, then a feed-forward network, each with layer norm, layer scale and a shortcut."""
 
     def __init__(self, dim: int, n_heads: int) -> None:
         super().__init__()
@@ -67,35 +67,35 @@ class Block(nn.Module):
         self.ls2 = LayerScale(dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Shape of x."""
+        """Transform the tokens x (B, N, D); the result has the shape of x."""
         x = x + self.ls1(self.attn(self.norm1(x)))
         return x + self.ls2(self.mlp(self.norm2(x)))
 
 
 class Patches(nn.Module):
-    """Patches of an image as vectors."""
+    """The linear embedding of an image's patches as tokens."""
 
     def __init__(self, dim: int, side: int) -> None:
         super().__init__()
         self.proj = nn.Conv2d(3, dim, side, stride=side)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Shape (B, N, D) of images (B, 3, H, W)."""
+        """Embed the N patches of images (B, 3, H, W) as tokens (B, N, D)."""
         return self.proj(images).flatten(2).transpose(1, 2)
 
 
 class VisionTransformer(nn.Module):
-    """Images to the normalised class token, with the names of parameters of the released weights.
+    """The transformer that maps images to the normalised class token, with the parameter names of DINOv2's weights.
 
-    Position embeddings of another grid are resized by bicubic interpolation. Reference: Oquab et al. 2023, arXiv
-    2304.07193, and code.
+    If an image has another grid of patches than the position embeddings, bicubic interpolation resizes these.
+    Reference: Oquab et al. 2023, arXiv 2304.07193, and code.
 
     Args:
-        dim: Width D.
-        depth: Number of blocks.
-        patch: Side of a patch, in pixels.
-        grid: Side of the grid of patches that the position embeddings are for.
-        n_heads: Heads of attention; D / 64 if not given.
+        dim: The width D of a token.
+        depth: The number of blocks.
+        patch: The side of a patch, in pixels.
+        grid: The side, in patches, of the grid that the position embeddings were trained for.
+        n_heads: The number of attention heads; D / 64 if not given.
 
     Example:
         >>> VisionTransformer(dim=64, depth=1, patch=4, grid=3)(torch.zeros(5, 3, 8, 8)).shape
@@ -107,7 +107,7 @@ class VisionTransformer(nn.Module):
         self.dim = dim
         self.grid = grid
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
-        self.mask_token = nn.Parameter(torch.zeros(1, dim))  # used in training alone, but part of the released weights
+        self.mask_token = nn.Parameter(torch.zeros(1, dim))  # unused here, but part of the published weights
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid**2, dim))
         self.patch_embed = Patches(dim, patch)
         self.blocks = nn.Sequential(*(Block(dim, n_heads or dim // HEAD_DIM) for _ in range(depth)))
@@ -115,22 +115,23 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def of_state(cls, state: Mapping[str, Tensor]) -> VisionTransformer:
-        """The network of the sizes of given weights, with these weights.
+        """Build a network with the given weights, whose shapes determine its sizes.
 
         Raises:
-            RuntimeError, KeyError, AttributeError: They are of another network.
+            RuntimeError, KeyError, AttributeError: If the weights belong to another kind of network.
         """
         _, n, dim = state["pos_embed"].shape
         depth = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
         patch = state["patch_embed.proj.weight"].shape[-1]
         grid = round((n - 1) ** 0.5)
-        with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and then overwritten
+        # The constructor draws initial weights that are overwritten below; the caller's random state stays unchanged.
+        with torch.random.fork_rng(devices=[]):
             network = cls(dim=dim, depth=depth, patch=patch, grid=grid)
         network.load_state_dict(dict(state))
         return network
 
     def positions(self, side: int) -> Tensor:
-        """The position embeddings of a grid of another side, shape (1, 1 + side^2, D)."""
+        """Return the position embeddings for a grid of ``side`` x ``side`` patches, shape (1, 1 + side^2, D)."""
         if side == self.grid:
             return self.pos_embed
         of_class = self.pos_embed[:, :1]
@@ -141,7 +142,7 @@ class VisionTransformer(nn.Module):
         return torch.cat([of_class, grid.permute(0, 2, 3, 1).flatten(1, 2)], 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The class token, shape (B, D), of images (B, 3, S, S), S a multiple of the patch."""
+        """Compute the class token, shape (B, D), of images (B, 3, S, S), where S is a multiple of ``patch``."""
         patches = self.patch_embed(images)
         x = torch.cat([self.cls_token.expand(len(images), -1, -1), patches], 1)
         return self.norm(self.blocks(x + self.positions(round(patches.shape[1] ** 0.5))))[:, 0]

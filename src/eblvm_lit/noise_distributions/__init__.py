@@ -1,1 +1,1 @@
-"""Noise distributions of noise-contrastive estimation."""
+"""The noise distributions for noise-contrastive estimation."""

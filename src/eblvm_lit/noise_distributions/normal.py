@@ -1,4 +1,4 @@
-"""Normal noise distributions."""
+"""Normal noise distributions, a standard one and one fitted to the data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def _standard_log_prob(eps: Tensor) -> Tensor:
 
 
 class StandardNormal(NoiseDistribution):
-    """p_n = N(0, I), whatever the data: the published choice (Bao et al. 2020 and 2021, code).
+    """The noise distribution N(0, I), which does not depend on the data: the published choice.
+
+    Reference: Bao et al. 2020 and 2021, code.
 
     Example:
         >>> StandardNormal().log_prob(torch.zeros(5, 2)).shape
@@ -32,26 +34,27 @@ class StandardNormal(NoiseDistribution):
     """
 
     def sample(self, noise: Tensor) -> Tensor:
-        """The noise itself."""
+        """Return the noise itself, which is a sample of N(0, I)."""
         return noise
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """log p_n(y), shape (B,)."""
+        """Compute log p_n(y), shape (B,)."""
         return _standard_log_prob(y)
 
 
 class FittedNormal(NoiseDistribution):
-    r"""p_n = N(m, C), mean and covariance of the training split.
+    r"""The noise distribution N(m, C) with the mean and covariance of the training split.
 
     .. math:: C = Q\, \mathrm{diag}(s^2)\, Q^\top, \quad s_i = \max(\sqrt{\lambda_i}, \mathrm{min\_std})
 
-    The nearer p_n is to the data the less is won without learning them (Gutmann and Hyvarinen 2012). A covariance may
-    be singular (pixels that never vary, fewer rows than dimensions), and data then have no density under it: no
-    direction is given a standard deviation below ``min_std``, and the log says how many have been widened. The others
-    are left as they are. All is kept in buffers, and so in checkpoints.
+    The closer p_n is to the data distribution, the more a model has to learn about the data to tell them from noise
+    (Gutmann and Hyvarinen 2012). The data's covariance may be singular (pixels that never vary, fewer examples than
+    dimensions), and N(m, C) then has no density. Standard deviations below ``min_std`` along the axes of C are
+    therefore raised to it, and the log says how many; the others are unchanged. All parts are stored in buffers, and so
+    in checkpoints.
 
     Args:
-        min_std: Lowest standard deviation in any direction, in units of v.
+        min_std: The smallest allowed standard deviation along any axis, in units of v.
 
     Example:
         >>> noise_distribution = FittedNormal()
@@ -71,25 +74,25 @@ class FittedNormal(NoiseDistribution):
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:
-        """Begin as N(0, I), unless it is fitted."""
+        """Create the buffers of N(0, I), unless this distribution has already been fitted."""
         if getattr(self, "fitted", False):
             return
         d = math.prod(event_shape)
         self.register_buffer("mean", torch.zeros(event_shape))
-        self.register_buffer("axes", torch.eye(d))  # columns: Q
+        self.register_buffer("axes", torch.eye(d))  # the matrix Q, whose columns are the axes
         self.register_buffer("std", torch.ones(d))
         self.register_buffer("fitted", torch.tensor(False))
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Take mean and covariance from the training split, unless it is fitted, as by a checkpoint."""
+        """Compute mean and covariance of the training split, unless already fitted, for example from a checkpoint."""
         if self.fitted:
             return
         n = 0
-        total: Any = 0.0  # tensors from the first batch on
+        total: Any = 0.0  # becomes a tensor with the first batch
         products: Any = 0.0
         for batch in batches:
-            rows = batch.double().flatten(1)  # sums of squares lose digits
+            rows = batch.double().flatten(1)  # in float64, because the difference of sums of squares loses digits
             n = n + len(rows)
             total = total + rows.sum(0)
             products = products + rows.T @ rows
@@ -107,10 +110,10 @@ class FittedNormal(NoiseDistribution):
         self.fitted.fill_(True)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """m + Q s noise, shape (B, *event)."""
+        """Compute samples m + Q s noise, shape (B, *event)."""
         return self.mean + ((noise.flatten(1) * self.std) @ self.axes.T).view_as(noise)
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """log p_n(y), shape (B,)."""
+        """Compute log p_n(y), shape (B,)."""
         eps = ((y - self.mean).flatten(1) @ self.axes) / self.std
         return _standard_log_prob(eps) - self.std.log().sum()

@@ -1,4 +1,4 @@
-"""Adam."""
+"""The Adam optimizer as a pure function."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from eblvm_lit.optimizers.schedules import Schedule
 
 __all__ = ["Adam"]
 
-# sqrt has no derivative at 0, where Adam's second moment is when a gradient is exactly zero. This is far below eps^2:
-# it changes no step, and makes the hypergradient through one finite.
+# Added under the root, because sqrt has no finite derivative at 0, the value of Adam's second moment where all
+# gradients were exactly zero. It makes the hypergradient through a step finite, and is so far below eps^2 that it
+# changes no step.
 ROOT_FLOOR = 1e-30
 
 
 def bias_correction(beta: float, step: Tensor) -> Tensor:
-    """1 - beta^t for t >= 1, to the last digit also where beta^t is nearly 1.
+    """Compute 1 - beta^t for t >= 1 without loss of digits where beta^t is close to 1.
 
     Example:
         >>> round(bias_correction(0.9999, torch.tensor(1.0)).item(), 10)  # in float32, where 1 - 0.9999 is 1.00017e-4
@@ -35,7 +36,7 @@ def bias_correction(beta: float, step: Tensor) -> Tensor:
 
 
 class Adam(Optimizer):
-    r"""Adam, differentiable everywhere.
+    r"""The Adam optimizer, whose steps are differentiable everywhere.
 
     .. math:: m \leftarrow \beta_1 m + (1-\beta_1) g, \quad s \leftarrow \beta_2 s + (1-\beta_2) g^2, \quad
         p \leftarrow p - \alpha \frac{m / (1-\beta_1^t)}{\sqrt{s / (1-\beta_2^t)} + \varepsilon}
@@ -43,12 +44,12 @@ class Adam(Optimizer):
     Reference: Kingma and Ba 2015, Algorithm 1. The default betas are those of the BiSM, VaGES and MDSM runs.
 
     Args:
-        lr: Learning rate at the start.
-        betas: Decay of the first and second moment.
-        eps: Added to the root of the second moment.
-        weight_decay: Added to the gradient, times the parameter.
-        schedule: Factor on lr over the run; constant if not given.
-        clip_norm: Largest norm of a gradient, or null.
+        lr: The initial learning rate.
+        betas: The decay rates of the first and the second moment.
+        eps: The number that is added to the root of the second moment.
+        weight_decay: The factor of the parameter in the term that is added to its gradient.
+        schedule: The learning-rate schedule; constant if not given.
+        clip_norm: The largest norm of a gradient, to which larger ones are scaled down; null for no clipping.
 
     Example:
         >>> import torch
@@ -75,10 +76,10 @@ class Adam(Optimizer):
         self.weight_decay = weight_decay
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step of Adam."""
+        """Compute one step of Adam; see :meth:`Optimizer.update`."""
         beta1, beta2 = self.betas
         step = state["step"] + 1
-        # Bias corrections are numbers: they go to the step size and to eps instead of to whole tensors.
+        # The bias corrections are scalars, so they multiply the step size and eps instead of whole tensors.
         root = bias_correction(beta2, step).sqrt()
         size = lr * root / bias_correction(beta1, step)
         eps = self.eps * root
@@ -93,7 +94,7 @@ class Adam(Optimizer):
         return moved, {"step": step, "exp_avg": first, "exp_avg_sq": second}
 
     def root(self, state: State) -> Params:
-        r""":math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`, by which a step divides; 1 before the first step.
+        r"""Compute :math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`, by which a step divides; 1 before the first step.
 
         Example:
             >>> adam, params = Adam(lr=0.1), {"x": torch.zeros(1)}
@@ -111,11 +112,11 @@ class Adam(Optimizer):
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step of Adam, in place: by torch's fused kernel, one pass over memory instead of a dozen.
+        """Take one step of Adam in place, by PyTorch's fused kernel: one pass over memory instead of a dozen.
 
-        The kernel goes through memory in order and looks at no strides, so that a transposed gradient would give a
-        silently wrong step: gradients are laid out as their parameters first. Moments with other strides, as those of a
-        checkpoint may have, and devices without such a kernel take :meth:`update`.
+        The kernel ignores strides, so a transposed gradient would silently give a wrong step. Gradients are therefore
+        first copied to the memory layout of their parameters. If moments have other strides than their parameters, as
+        after loading some checkpoints, or if the device has no fused kernel, the step is computed by :meth:`update`.
         """
         own = []
         first = []
@@ -129,7 +130,7 @@ class Adam(Optimizer):
             own.append(g if g.stride() == p.stride() else torch.empty_like(p).copy_(g))
             first.append(m)
             second.append(s)
-        # one number of steps for all parameters here, one each there; a GPU's kernel takes them in no other type
+        # The state has one step count for all parameters. The kernel needs one for each, and on a GPU in float32.
         steps = list(state["step"].float().expand(len(own)).clone().unbind())
         beta1, beta2 = self.betas
         options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": self.weight_decay}

@@ -1,4 +1,4 @@
-"""An optimizer as a pure function of parameters, gradients and state."""
+"""The base class of optimizers, which are pure functions of parameters, gradients and state."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ State = dict[str, Any]
 
 
 class Optimizer(ABC):
-    """One update rule with its learning rate, schedule and clipping.
+    """The base of an update rule with its learning rate, schedule and clipping.
 
-    The unrolled steps, the hypergradient through them and a compiled iteration's live steps are all :meth:`update`.
-    An eager iteration takes its live steps by :meth:`update_`, for which a rule may have a faster way, up to rounding.
+    Unrolled steps (with the hypergradient through them) and all steps of a compiled iteration are computed by
+    :meth:`update`. An eager iteration changes the run's current parameters by :meth:`update_`, which a rule may
+    implement in a faster way with the same result up to rounding.
 
     Args:
-        lr: Learning rate at the start.
-        schedule: Factor on it over the run; constant if not given.
-        clip_norm: Gradients with a larger norm (over all parameters of the level) are scaled down to it.
+        lr: The initial learning rate.
+        schedule: The learning-rate schedule; constant if not given.
+        clip_norm: The largest norm of a gradient, over all parameters of the level, to which larger ones are scaled
+            down; null for no clipping.
 
     Raises:
         ConfigError: If lr or clip_norm is not positive.
 
     Attributes:
-        slots: Names of the per-parameter tensors of the state.
+        slots: The names of the state's entries that contain one tensor for each parameter, such as moments.
     """
 
     slots: tuple[str, ...] = ()
@@ -51,18 +53,18 @@ class Optimizer(ABC):
         self.clip_norm = clip_norm
 
     def init(self, params: Params) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
         first = next(iter(params.values()))
         zeros = {slot: tree_map(torch.zeros_like, params) for slot in self.slots}
         return {"step": first.new_zeros(()), **zeros}
 
     @abstractmethod
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step: new parameters and new state; differentiable in all its arguments."""
+        """Compute one step and return the new parameters and state; differentiable in all arguments."""
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step written into the tensors of params and state, which are returned."""
+        """Take one step in place, by writing the result into the tensors of params and state, which are returned."""
         moved, after = self.update(params, grads, state, lr)
         copy_tree(params, moved)
         copy_tree(state, after)

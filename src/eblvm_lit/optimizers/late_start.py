@@ -1,4 +1,4 @@
-"""An optimizer of which some parameters join after its first step."""
+"""An optimizer that leaves some parameters out of its first step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["LateStart"]
 
 
 class LateStart(Optimizer):
-    """A rule whose first step leaves some parameters out, with their moments; they count one step less from there on.
+    """An optimizer whose first step skips some parameters and their moments; their step count then lags by one.
 
-    torch's optimizers do this to parameters that have no gradient yet.
+    PyTorch's optimizers treat parameters that have no gradient yet in the same way.
 
     Args:
-        rule: The rule.
-        late: What the names of these parameters begin with.
+        rule: The optimizer that computes the steps.
+        late: The prefix of the names of the parameters that the first step skips.
 
     Example:
         >>> from eblvm_lit.optimizers.adam import Adam
@@ -35,7 +35,7 @@ class LateStart(Optimizer):
         self.slots = rule.slots
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step of the rule."""
+        """Compute one step of the rule, without the late parameters if it is the first step."""
 
         def step(names: list[str], n_steps: Tensor) -> tuple[Params, State]:
             own, of_own = ({name: x[name] for name in names} for x in (params, grads))

@@ -1,4 +1,4 @@
-"""Learning-rate schedules as pure functions of the iteration: nothing to save, nothing to step."""
+"""Learning-rate schedules as pure functions of the iteration, which have no state to save."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ __all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step", "Warmup"]
 
 
 class Schedule(ABC):
-    """The learning rate at an iteration."""
+    """The base of learning-rate schedules, which compute the learning rate at an iteration."""
 
     @abstractmethod
     def __call__(self, lr: float, iteration: int, total: int) -> float:
-        """Learning rate of iteration 0, 1, ... of ``total``, from the initial rate ``lr``."""
+        """Compute the learning rate at an iteration.
+
+        Args:
+            lr: The initial learning rate.
+            iteration: The iteration, counted from 0.
+            total: The number of iterations of the run.
+        """
 
 
 class Constant(Schedule):
-    """The rate stays what it is.
+    """A schedule that keeps the learning rate constant.
 
     Example:
         >>> Constant()(0.1, 7, 10)
@@ -27,18 +33,18 @@ class Constant(Schedule):
     """
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
-        """See :class:`Schedule`."""
+        """Compute the learning rate; see :meth:`Schedule.__call__`."""
         return lr
 
 
 class Cosine(Schedule):
-    r"""Half a cosine from the rate to a floor.
+    r"""A schedule that lowers the learning rate to a floor along half a cosine.
 
     .. math:: \mathrm{floor} + (\alpha - \mathrm{floor}) \tfrac12 (1 + \cos(\pi i / n))
 
     Args:
-        floor: Rate at the end; the deep models of BiSM and VaGES end at 1e-6. None, or a floor above the rate at the
-            start: the rate stays what it is.
+        floor: The learning rate at the end, 1e-6 for the deep models of BiSM and VaGES. With None, or with a floor
+            above the initial rate, the rate is constant.
 
     Example:
         >>> [round(Cosine(floor=0.0)(1.0, i, 4), 3) for i in range(5)]
@@ -49,19 +55,19 @@ class Cosine(Schedule):
         self.floor = floor
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
-        """See :class:`Schedule`."""
+        """Compute the learning rate; see :meth:`Schedule.__call__`."""
         floor = lr if self.floor is None else min(self.floor, lr)
         progress = min(iteration / max(total, 1), 1.0)
         return floor + (lr - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 class Step(Schedule):
-    """The rate is multiplied by a factor at equal distances, as by torch's ``StepLR(optimizer, total // n_stages)``.
+    """A schedule that multiplies the rate by a factor at equal intervals, as ``StepLR(optimizer, total // n_stages)``.
 
     Args:
-        factor: What it is multiplied by.
-        n_stages: The rate falls every ``total // n_stages`` iterations. What that leaves over at the end, fewer than
-            n_stages iterations, has a further fall, or several.
+        factor: The factor by which the rate is multiplied.
+        n_stages: The number of stages of ``total // n_stages`` iterations, after each of which the rate is multiplied.
+            If the division leaves a remainder, these last iterations have a further factor, or several.
 
     Example:
         >>> [round(Step(factor=0.1, n_stages=2)(1.0, i, 4), 3) for i in range(4)]
@@ -75,16 +81,16 @@ class Step(Schedule):
         self.n_stages = n_stages
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
-        """See :class:`Schedule`."""
+        """Compute the learning rate; see :meth:`Schedule.__call__`."""
         return lr * self.factor ** (iteration // max(total // self.n_stages, 1))
 
 
 class Exponential(Schedule):
-    """The rate is multiplied by a factor every so many iterations.
+    """A schedule that multiplies the rate by a factor after every fixed number of iterations.
 
     Args:
-        factor: What it is multiplied by.
-        every: After how many iterations (BiDVL: those of one epoch).
+        factor: The factor by which the rate is multiplied.
+        every: The number of iterations between two multiplications (for BiDVL, those of one epoch).
 
     Example:
         >>> [round(Exponential(factor=0.5, every=2)(1.0, i, 6), 3) for i in range(6)]
@@ -96,18 +102,19 @@ class Exponential(Schedule):
         self.every = every
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
-        """See :class:`Schedule`."""
+        """Compute the learning rate; see :meth:`Schedule.__call__`."""
         return lr * self.factor ** (iteration // self.every)
 
 
 class Warmup(Schedule):
-    """The rate rises on a line from nothing to what another schedule has it.
+    """A schedule that raises the rate linearly from almost zero to the value of another schedule.
 
-    An energy whose rate is high from the first iteration on can outrun its posterior, whose particles then diverge.
+    Without it, an energy with a high initial learning rate can change faster than its posterior follows, and the
+    posterior's particles then diverge.
 
     Args:
-        n_iterations: How many iterations it takes to rise.
-        schedule: The other one, which starts at the first iteration, too.
+        n_iterations: The number of iterations of the rise.
+        schedule: The other schedule, which also starts at the first iteration.
 
     Example:
         >>> [round(Warmup(n_iterations=4, schedule=Constant())(1.0, i, 6), 3) for i in range(6)]
@@ -119,5 +126,5 @@ class Warmup(Schedule):
         self.schedule = schedule
 
     def __call__(self, lr: float, iteration: int, total: int) -> float:
-        """See :class:`Schedule`."""
+        """Compute the learning rate; see :meth:`Schedule.__call__`."""
         return self.schedule(lr, iteration, total) * min((iteration + 1) / self.n_iterations, 1.0)

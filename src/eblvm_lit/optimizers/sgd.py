@@ -1,4 +1,4 @@
-"""Plain gradient descent."""
+"""Plain gradient descent as a pure function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SGD"]
 
 
 class SGD(Optimizer):
-    r"""Gradient descent, :math:`p \leftarrow p - \alpha g`: the rule of the papers' equations.
+    r"""The optimizer of the papers' equations, gradient descent :math:`p \leftarrow p - \alpha g`.
 
     Example:
         >>> import torch
@@ -22,9 +22,9 @@ class SGD(Optimizer):
     """
 
     def metric(self, grads: Params) -> Params:
-        """A fixed symmetric matrix times the gradient: the matrix by which a step multiplies it, here 1."""
+        """Multiply the gradient by the fixed symmetric matrix that a step applies to it, here the identity."""
         return grads
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """One step of gradient descent."""
+        """Compute one step of gradient descent; see :meth:`Optimizer.update`."""
         return tree_map(lambda p, g: p - lr * g, params, self.metric(grads)), {"step": state["step"] + 1}

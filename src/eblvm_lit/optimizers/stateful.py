@@ -1,4 +1,4 @@
-"""The optimizer that Lightning sees: it holds the state of a functional one."""
+"""The optimizer that Lightning sees, which stores the state of a functional optimizer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["StatefulOptimizer"]
 
 
 class StatefulOptimizer(torch.optim.Optimizer):
-    """Holds the state of a functional optimizer where Lightning saves, restores and moves it.
+    """A PyTorch optimizer that stores the state of a functional one, so that Lightning saves, restores and moves it.
 
-    The update itself happens in the closure given to :meth:`step`, which runs a whole iteration: all levels, as one
-    function. Lightning counts the steps of the one optimizer whose ``step`` is called.
+    The closure given to :meth:`step` performs the update: it runs a whole iteration, with all levels, as one function.
+    Of the optimizers of several levels only one has its ``step`` called, and Lightning counts those calls.
 
     Args:
-        params: The parameters it moves, by name.
+        params: The parameters that the optimizer updates, by name.
         rule: The functional optimizer.
 
     Example:
@@ -41,14 +41,15 @@ class StatefulOptimizer(torch.optim.Optimizer):
         self._first()["n_steps"] = state["step"]
 
     def _first(self) -> dict[str, Any]:
-        """The entry that also holds the number of steps, which is the same for all parameters.
+        """Return the first parameter's entry, which also stores the number of steps of all parameters.
 
-        By the name ``step`` torch and Lightning would leave it on the CPU when a run resumes on a GPU.
+        It is named ``n_steps``: PyTorch and Lightning would leave an entry named ``step`` on the CPU when a run resumes
+        on a GPU.
         """
         return self.state[self.param_groups[0]["params"][0]]
 
     def functional_state(self) -> State:
-        """The state as the rule takes it; the tensors are the ones held here."""
+        """Return the state in the form that the rule expects, with the very tensors that are stored here."""
         entries = [self.state[p] for p in self.param_groups[0]["params"]]
         slots = {
             slot: {name: entry[slot] for name, entry in zip(self.names, entries, strict=True)}
@@ -58,5 +59,5 @@ class StatefulOptimizer(torch.optim.Optimizer):
 
     @without_hooks
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Run the iteration."""
+        """Run the iteration by calling the closure, and return its result."""
         return closure()

@@ -1,1 +1,1 @@
-"""Variational posteriors q(h|v;phi)."""
+"""The variational posteriors q(h|v; phi)."""

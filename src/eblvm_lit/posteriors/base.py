@@ -17,17 +17,20 @@ DistributionParams = tuple[Tensor, ...]
 
 
 def latent_gradient(energy: LatentEnergy, h: Tensor) -> Tensor:
-    """dE(v, h)/dh, of h's shape (*L, B, H)."""
+    """Compute dE(v, h)/dh, which has the shape of h, (*L, B, H)."""
     return grad(lambda h: energy(h).sum())(h)
 
 
 class Posterior(nn.Module, ABC):
-    """q(h|v; phi), sampled with noise that is drawn outside.
+    """A variational posterior q(h|v; phi), sampled from noise that the caller draws.
+
+    In all shapes B is the number of examples, ``*event`` is the shape of one v, H is the number of latents, and ``*L``
+    stands for any number of leading axes, such as one of L particles for each v.
 
     Attributes:
-        h_dim: Number of latents.
-        continuous: Whether grad_h log q(h|v) means something; false for (relaxed) binary latents.
-        has_natural_params: Whether q(h|v) is an exponential family, and :meth:`natural_gradient_step` there.
+        h_dim: The number of latents.
+        continuous: Whether log q(h|v) has a meaningful gradient in h; False for (relaxed) binary latents.
+        has_natural_params: Whether q(h|v) is an exponential family that implements :meth:`natural_gradient_step`.
     """
 
     h_dim: int
@@ -35,28 +38,28 @@ class Posterior(nn.Module, ABC):
     has_natural_params = False
 
     def extra_repr(self) -> str:
-        """The size, for ``print``."""
+        """Return the number of latents, which ``print`` shows."""
         return f"h_dim={self.h_dim}"
 
     @abstractmethod
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
-        """Noise for :meth:`rsample`, shape (*shape, B, H), of v's type and device."""
+        """Draw the noise that :meth:`rsample` needs, shape (*shape, B, H), with v's dtype and device."""
 
     @abstractmethod
     def distribution_params(self, v: Tensor) -> DistributionParams:
-        """Parameters of q(h|v) as a distribution, each of shape (B, H): what costs a pass through the posterior."""
+        """Compute the parameters of the distribution q(h|v), each of shape (B, H), by a pass through the network."""
 
     @abstractmethod
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Reparametrised h, shape (*L, B, H), of q's parameters and noise (*L, B, H)."""
+        """Compute reparametrised samples h, shape (*L, B, H), from q's parameters and noise (*L, B, H)."""
 
     @abstractmethod
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """log q(h), shape (*L, B), of q's parameters and h (*L, B, H)."""
+        """Compute log q(h), shape (*L, B), for q's parameters and h (*L, B, H)."""
 
     @abstractmethod
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Fisher information of h about these parameters, which is diagonal, each of shape (B, H)."""
+        """Compute the diagonal of the Fisher information that h carries about each parameter, each of shape (B, H)."""
 
     def natural_gradient_step(
         self,
@@ -67,65 +70,76 @@ class Posterior(nn.Module, ABC):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""One step of natural-gradient descent of KL(q(h) || p(h|v)) in q's natural parameters, for each v.
+        r"""Take one natural-gradient step on KL(q(h) || p(h|v)) in q's natural parameters, for each v.
 
         .. math:: \lambda \leftarrow (1 - \rho)\, \lambda + \rho\, T(\lambda), \quad
             T(\lambda) = -\nabla_m E_q[E(v, h)]
 
-        m are the mean parameters. T's fixed point is the optimal q of the family. References: Khan and Rue 2021, "The
-        Bayesian learning rule"; for independent latents this is the mean-field iteration.
+        lambda are the natural parameters and m the mean parameters. The fixed point of T is the optimal q in the
+        family. For independent latents the iteration is that of mean-field inference. Reference: Khan and Rue 2021,
+        "The Bayesian learning rule".
 
         Args:
-            q_params: Parameters of q as :meth:`distribution_params` gives them, each of shape (B, H).
-            energy: E(v, .), see :meth:`~eblvm_lit.energies.base.Energy.at`.
-            noise: Of L particles by which the expectation is estimated, shape (L, B, H); at q's mean if not given.
-            step_size: rho.
-            move_precision: Whether the precision of a Gaussian moves, or its mean alone.
+            q_params: The parameters of q as :meth:`distribution_params` returns them, each of shape (B, H).
+            energy: The function E(v, .), see :meth:`~eblvm_lit.energies.base.Energy.at`.
+            noise: Noise for the L particles that estimate the expectation, shape (L, B, H). If not given, the
+                expectation is replaced by the value at q's mean.
+            step_size: The step size rho.
+            move_precision: Whether a Gaussian q also updates its precision, and not only its mean.
+
+        Returns:
+            The updated parameters, in the form of ``q_params``.
 
         Raises:
-            NotImplementedError: For a family that has no natural parameters here.
+            NotImplementedError: If the family does not implement natural-gradient steps.
         """
         raise NotImplementedError(f"{type(self).__name__} has no natural parameters.")
 
     def rsample(self, v: Tensor, noise: Tensor) -> Tensor:
-        """Reparametrised h ~ q(h|v), shape (*L, B, H), of v (B, *event) and noise (*L, B, H)."""
+        """Compute reparametrised samples h ~ q(h|v), shape (*L, B, H), from v (B, *event) and noise (*L, B, H)."""
         return self.rsample_given(self.distribution_params(v), noise)
 
     def log_prob(self, h: Tensor, v: Tensor) -> Tensor:
-        """log q(h|v), shape (*L, B), of h (*L, B, H) and v (B, *event)."""
+        """Compute log q(h|v), shape (*L, B), for h (*L, B, H) and v (B, *event)."""
         return self.log_prob_given(self.distribution_params(v), h)
 
     def rsample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """h ~ q(h|v) and log q(h|v), in one pass through the posterior."""
+        """Compute reparametrised samples h ~ q(h|v) and their log q(h|v), in one pass through the posterior."""
         q_params = self.distribution_params(v)
         h = self.rsample_given(q_params, noise)
         return h, self.log_prob_given(q_params, h)
 
     def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """h ~ q itself, shape (*L, B, H), where no gradient has to pass through h; of binary latents bits."""
+        """Compute exact samples h ~ q, shape (*L, B, H), without a gradient if h is binary.
+
+        For binary latents they are bits, while :meth:`rsample_given` returns relaxed values.
+        """
         return self.rsample_given(q_params, noise)
 
     def sample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """h ~ q(h|v) itself and log q(h|v), in one pass: for importance weights that are differentiated in theta."""
+        """Compute exact samples h ~ q(h|v) and their log q(h|v), in one pass through the posterior.
+
+        They serve importance weights, whose gradient with respect to theta does not pass through h.
+        """
         q_params = self.distribution_params(v)
         h = self.sample_given(q_params, noise)
         return h, self.log_prob_given(q_params, h)
 
     @abstractmethod
     def mean(self, v: Tensor) -> Tensor:
-        """E_q[h|v], shape (B, H)."""
+        """Compute the posterior mean E_q[h|v], shape (B, H)."""
 
     def forward(self, v: Tensor) -> Tensor:
-        """The posterior mean; see :meth:`mean`."""
+        """Compute the posterior mean; see :meth:`mean`."""
         return self.mean(v)
 
 
 def posterior_mean(posterior: Posterior, v: Tensor) -> Tensor:
-    """E_q[h|v], shape (B, H), with the posterior in evaluation mode.
+    """Compute the posterior mean E_q[h|v], shape (B, H), with the posterior in evaluation mode.
 
     Args:
-        posterior: q.
-        v: Shape (B, *event), floats on any device.
+        posterior: The posterior q.
+        v: Examples, shape (B, *event), floats on any device.
 
     Example:
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior

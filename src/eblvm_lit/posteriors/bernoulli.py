@@ -1,4 +1,4 @@
-"""Independent Bernoulli latents with logits linear in v."""
+"""The posterior of independent Bernoulli latents whose logits are linear in v."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["BernoulliPosterior"]
 
 
 class BernoulliPosterior(Posterior):
-    r"""q(h|v) with logits :math:`l = A v + a`, sampled through the Gumbel-Softmax relaxation.
+    r"""The posterior of independent bits with logits :math:`l = A v + a`, relaxed by Gumbel-Softmax for gradients.
 
     .. math:: h = \mathrm{sigmoid}((l + \log u - \log(1 - u)) / \tau), \quad u \sim U(0, 1)
     .. math:: \log q(h|v) = \sum_j h_j l_j - \mathrm{softplus}(l_j)
 
-    The log-probability is the Bernoulli mass evaluated at the relaxed h, not the density of the relaxed h: that is
-    what the published numbers were made with (Bao et al. 2020, section 5.1), and it carries a bias that vanishes
-    with the temperature. With :math:`\tau = 0` samples are binary and have no gradient.
+    The log-probability is the Bernoulli probability mass evaluated at the relaxed h, not the density of the relaxed h.
+    The published numbers were obtained this way (Bao et al. 2020, section 5.1). It has a bias that vanishes with the
+    temperature. With :math:`\tau = 0` samples are binary and have no gradient.
 
     Args:
-        v_dim: Size of v.
-        h_dim: Number of latents.
-        temperature: Relaxation temperature :math:`\tau`.
+        v_dim: The size of v.
+        h_dim: The number of latents.
+        temperature: The temperature :math:`\tau` of the relaxation.
 
     Example:
         >>> q = BernoulliPosterior(v_dim=2, h_dim=3)
@@ -46,37 +46,37 @@ class BernoulliPosterior(Posterior):
         self.linear = nn.Linear(v_dim, h_dim)
 
     def logits(self, v: Tensor) -> Tensor:
-        """Logits of q(h=1|v), shape (B, H)."""
+        """Compute the logits of q(h=1|v), shape (B, H)."""
         return self.distribution_params(v)[0]
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
-        """Uniform numbers in [0, 1), shape (*shape, B, H)."""
+        """Draw uniform numbers in [0, 1), shape (*shape, B, H)."""
         size = (*shape, len(v), self.h_dim)
         return torch.rand(size, generator=generator, dtype=v.dtype, device=v.device)
 
     def distribution_params(self, v: Tensor) -> DistributionParams:
-        """The logits of q(h=1|v)."""
+        """Compute the logits of q(h=1|v), the only parameters of q, shape (B, H)."""
         return (at_least_float32(self.linear(v)),)
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Relaxed h in (0, 1), shape (*L, B, H)."""
-        # half a float32 spacing keeps both logarithms finite; u = 0 does occur
+        """Compute relaxed samples h in (0, 1), shape (*L, B, H); with temperature 0 they are bits."""
+        # u = 0 does occur; half the spacing of float32 below 1 keeps log u and log(1 - u) finite.
         perturbed = q_params[0] + torch.logit(noise, eps=6e-8)
         if self.temperature == 0:
             return (perturbed > 0).to(perturbed.dtype)
         return torch.sigmoid(perturbed / self.temperature)
 
     def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Bits, shape (*L, B, H): the relaxed h of the same noise, rounded."""
+        """Compute bits, shape (*L, B, H), by rounding the relaxed h of the same noise."""
         relaxed = self.rsample_given(q_params, noise)
         return (relaxed > 0.5).to(relaxed.dtype)
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """log q(h), shape (*L, B)."""
+        """Compute log q(h), shape (*L, B), also at relaxed h."""
         return (h * q_params[0] - softplus(q_params[0])).sum(-1)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """q (1 - q)."""
+        """Compute the Fisher information of h about the logits, q (1 - q) with q = q(h=1|v), shape (B, H)."""
         q = q_params[0].sigmoid()
         return (q * (1 - q),)
 
@@ -89,7 +89,7 @@ class BernoulliPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r""":math:`l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]`; see :class:`Posterior`.
+        r"""Set :math:`l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]`; see :class:`Posterior`.
 
         For an energy that is linear in each latent, :math:`E_q[\partial E / \partial h]` is the derivative at q's mean,
         and is :math:`E_q[E(v, h_j = 1, h_{-j}) - E(v, h_j = 0, h_{-j})]`.
@@ -100,5 +100,5 @@ class BernoulliPosterior(Posterior):
         return (target if step_size == 1.0 else torch.lerp(q_params[0], target, step_size),)
 
     def mean(self, v: Tensor) -> Tensor:
-        """q(h=1|v), shape (B, H)."""
+        """Compute the posterior mean q(h=1|v), shape (B, H)."""
         return self.logits(v).sigmoid()

@@ -1,4 +1,4 @@
-"""The free energy of examples, or its bound by a posterior where it is not tractable."""
+"""The free energy of examples, or an upper bound from a posterior where the free energy is not tractable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 500
 
 
 def has_free_energy_bound(energy: object, posterior: object) -> bool:
-    """Whether an energy has a tractable free energy, or a posterior that bounds it."""
+    """Return whether the energy has a tractable free energy, or a posterior from which a bound can be computed."""
     return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and isinstance(posterior, Posterior))
 
 
@@ -24,19 +24,19 @@ def has_free_energy_bound(energy: object, posterior: object) -> bool:
 def free_energy_bound(
     energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator, *, n_particles: int
 ) -> Tensor:
-    r"""F(v) where it is tractable; elsewhere a Monte Carlo estimate of the bound that a posterior gives.
+    r"""Compute F(v) if it is tractable, else a Monte Carlo estimate of the posterior's upper bound.
 
     .. math:: F(v) \le E_{q(h|v)} [E(v, h) + \log q(h|v)]
 
     Args:
-        energy: The model.
-        posterior: q; not used where F is tractable.
-        v: Examples, shape (n, *event); they are evaluated in chunks.
-        generator: Source of the latents, on v's device.
-        n_particles: Latents of each bound.
+        energy: The energy, with or without a tractable F.
+        posterior: The posterior q; not used if F is tractable.
+        v: Examples, shape (n, *event); they are evaluated in chunks of 500.
+        generator: The generator that draws the latents, on v's device.
+        n_particles: The number of latents that estimate the bound of each example.
 
     Returns:
-        Shape (n,).
+        F or its bound for each example, shape (n,).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM

@@ -1,4 +1,4 @@
-"""Gaussian latents with a diagonal covariance."""
+"""Gaussian posteriors with a diagonal covariance."""
 
 from __future__ import annotations
 
@@ -27,37 +27,40 @@ __all__ = [
 
 
 class GaussianPosterior(Posterior):
-    r"""q(h|v) = N(mean(v), diag exp(2 log_std(v))), :math:`h = \mathrm{mean} + e^{\mathrm{log\,std}} \epsilon`."""
+    r"""The base of Gaussian posteriors, q(h|v) = N(mean(v), diag exp(2 log_std(v))).
+
+    Samples are :math:`h = \mathrm{mean} + e^{\mathrm{log\,std}} \epsilon` with standard normal :math:`\epsilon`.
+    """
 
     continuous = True
     has_natural_params = True
 
     @abstractmethod
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, each of shape (B, H)."""
+        """Compute the mean and the log standard deviation of q(h|v), each of shape (B, H)."""
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
-        """Standard normal numbers, shape (*shape, B, H)."""
+        """Draw standard normal numbers, shape (*shape, B, H)."""
         size = (*shape, len(v), self.h_dim)
         return torch.randn(size, generator=generator, dtype=v.dtype, device=v.device)
 
     def distribution_params(self, v: Tensor) -> DistributionParams:
-        """Mean and log standard deviation."""
+        """Compute the parameters of q(h|v), which are its mean and log standard deviation; see :meth:`moments`."""
         return self.moments(v)
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Reparametrised h, shape (*L, B, H)."""
+        """Compute reparametrised samples h, shape (*L, B, H)."""
         mean, log_std = q_params
         return mean + log_std.exp() * noise
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """log q(h), shape (*L, B)."""
+        """Compute log q(h), shape (*L, B)."""
         mean, log_std = q_params
         standardised = (h - mean) * (-log_std).exp()
         return (-0.5 * standardised.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """1 / std^2 about the mean, 2 about the log standard deviation."""
+        """Compute the Fisher information: 1 / std^2 for the mean, and 2 for the log standard deviation."""
         return (-2 * q_params[1]).exp(), torch.full_like(q_params[1], 2.0)
 
     def natural_gradient_step(
@@ -69,14 +72,15 @@ class GaussianPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""A step of the mean, and of the precision P where it moves; see :class:`Posterior`.
+        r"""Take a step on the mean, and on the precision P if ``move_precision``; see :class:`Posterior`.
 
         .. math:: x = \rho\, (E_q[\partial^2 E / \partial h^2] / P - 1), \quad P \leftarrow P (1 + x + x^2 / 2), \quad
             \mu \leftarrow \mu - \rho\, P^{-1} E_q[\partial E / \partial h]
 
-        The term in x^2 keeps P positive wherever E curves downwards (Lin, Schmidt and Khan 2020, "Handling the
-        positive-definite constraint in the Bayesian learning rule"), and vanishes at the fixed point. Of particles the
-        curvature is :math:`E_q[(\partial E / \partial h)(h - \mu)] P`, which needs no second derivative (Price).
+        The term in x^2 keeps P positive where E curves downwards (Lin, Schmidt and Khan 2020, "Handling the
+        positive-definite constraint in the Bayesian learning rule"), and vanishes at the fixed point. With particles,
+        the expected curvature is estimated by :math:`E_q[(\partial E / \partial h)(h - \mu)] P`, which needs no second
+        derivative (Price's theorem).
         """
         mean, log_std = q_params
         h = mean if noise is None else self.rsample_given(q_params, noise)
@@ -93,16 +97,16 @@ class GaussianPosterior(Posterior):
         return mean - step_size * (2 * log_std).exp() * slope, log_std
 
     def mean(self, v: Tensor) -> Tensor:
-        """E_q[h|v], shape (B, H)."""
+        """Compute the posterior mean E_q[h|v], shape (B, H)."""
         return self.moments(v)[0]
 
 
 class LinearGaussianPosterior(GaussianPosterior):
-    r"""q(h|v) = N(A v + a, diag s^2), s the same for every v (Bao et al. 2021, appendix F.4).
+    r"""The posterior q(h|v) = N(A v + a, diag s^2), whose s is the same for every v (Bao et al. 2021, appendix F.4).
 
     Args:
-        v_dim: Size of v.
-        h_dim: Number of latents.
+        v_dim: The size of v.
+        h_dim: The number of latents.
 
     Example:
         >>> LinearGaussianPosterior(v_dim=2, h_dim=3).mean(torch.zeros(5, 2)).shape
@@ -116,26 +120,27 @@ class LinearGaussianPosterior(GaussianPosterior):
         self.log_std = nn.Parameter(torch.zeros(h_dim))
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, each of shape (B, H)."""
+        """Compute the mean and the log standard deviation of q(h|v), each of shape (B, H)."""
         mean = at_least_float32(self.linear(v))
         return mean, self.log_std.expand_as(mean)
 
 
 class NetworkGaussianPosterior(GaussianPosterior):
-    r"""q(h|v) whose mean and log standard deviation are linear in the features of a network.
+    r"""The Gaussian posterior whose mean and log standard deviation are linear in the features of a network.
 
-    With ``std_range`` (a, b) the standard deviation is bounded instead,
+    With ``std_range`` (a, b) the standard deviation is instead bounded,
 
     .. math:: s(v) = a + (b - a) / (1 + e^{-l(v)})
 
-    where l is what would be its logarithm. At a noisy v that training has hardly seen, an unbounded one may be e^20,
-    and a single such latent ends the run. Where E has :math:`|h|^2 / (2 r^2)` and is convex in h, no posterior is
-    wider than r.
+    where l is the number that would otherwise be the log standard deviation. For a noisy v of a kind that is rare in
+    training, an unbounded standard deviation may be e^20, and a single such latent ends the run. If E is convex in h
+    and contains the term :math:`|h|^2 / (2 r^2)`, the exact posterior is nowhere wider than r, which is then a natural
+    upper bound.
 
     Args:
-        network: Maps v (B, *event) to features (B, network.out_dim).
-        h_dim: Number of latents.
-        std_range: Bounds of s; null, as published: none.
+        network: A module that maps v (B, *event) to features (B, network.out_dim).
+        h_dim: The number of latents.
+        std_range: The bounds (a, b) of s; null, as published, for none.
 
     Example:
         >>> from eblvm_lit.networks.mlp import MLP
@@ -159,7 +164,7 @@ class NetworkGaussianPosterior(GaussianPosterior):
         self.log_std_head = nn.Linear(network.out_dim, h_dim)
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, each of shape (B, H)."""
+        """Compute the mean and the log standard deviation of q(h|v), each of shape (B, H)."""
         features = self.network(v)
         mean = at_least_float32(self.mean_head(features))
         raw = at_least_float32(self.log_std_head(features))
@@ -170,15 +175,15 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
 
 class EncoderPosterior(GaussianPosterior):
-    r"""q(h|v) whose mean and log variance are linear in the features of a network.
+    r"""The Gaussian posterior whose mean and log variance are linear in the features of a network (BiDVL's encoder).
 
     .. math:: \log \sigma^2(v) = A g(v) + a
 
-    Reference: Kan et al. 2022, code, where the two maps start from N(0, 0.02^2).
+    Reference: Kan et al. 2022, code, where the initial weights of the two linear maps are drawn from N(0, 0.02^2).
 
     Args:
-        network: g, maps v (B, *event) to features (B, network.out_dim).
-        h_dim: Number of latents.
+        network: g, a module that maps v (B, *event) to features (B, network.out_dim).
+        h_dim: The number of latents.
 
     Example:
         >>> import torch
@@ -195,23 +200,23 @@ class EncoderPosterior(GaussianPosterior):
         self.mean_head, self.log_variance_head = (normal_start(nn.Linear(network.out_dim, h_dim)) for _ in range(2))
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, each of shape (B, H)."""
+        """Compute the mean and the log standard deviation of q(h|v), each of shape (B, H)."""
         features = self.network(v)
         return at_least_float32(self.mean_head(features)), 0.5 * at_least_float32(self.log_variance_head(features))
 
 
 class SpectralEncoderPosterior(EncoderPosterior):
-    r"""The same with spectral norms and variances below one.
+    r"""The posterior of BiDVL's residual networks: spectrally normalised linear maps, and variances below one.
 
     .. math:: \log \sigma^2(v) = -\log(1 + e^{A g(v) + a})
 
-    The text has softplus without the minus sign, which would bound the variance from below, at one. Reference: Kan et
-    al. 2022, code of the residual networks.
+    The paper's text has softplus without the minus sign, which would make every variance larger than one. Reference:
+    Kan et al. 2022, code of the residual networks.
 
     Args:
-        network: g, maps v (B, *event) to features (B, network.out_dim).
-        h_dim: Number of latents.
-        bias: Whether there is an a; published with one at 32 pixels and without at 128.
+        network: g, a module that maps v (B, *event) to features (B, network.out_dim).
+        h_dim: The number of latents.
+        bias: Whether the linear maps have a bias; the published ones do at 32 pixels and do not at 128.
 
     Example:
         >>> import torch
@@ -228,6 +233,6 @@ class SpectralEncoderPosterior(EncoderPosterior):
         )
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, the latter below zero, each of shape (B, H)."""
+        """Compute the mean and the (negative) log standard deviation of q(h|v), each of shape (B, H)."""
         mean, raw = super().moments(v)
         return mean, -0.5 * softplus(2 * raw)

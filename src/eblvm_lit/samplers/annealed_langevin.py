@@ -1,4 +1,4 @@
-"""Annealed Langevin dynamics: Langevin dynamics at a falling temperature, and a denoising step at the end."""
+"""Annealed Langevin dynamics: Langevin dynamics at a falling temperature, with a denoising step at the end."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedLangevin"]
 
-COLDEST = 1e-6  # at T = 0 only what lowers the energy is accepted
+COLDEST = 1e-6  # replaces T = 0 in Metropolis steps, which divide by T
 
 
 class AnnealedLangevin(Dynamics):
-    r"""Langevin dynamics whose temperature falls, and a last step that removes the data noise.
+    r"""Langevin dynamics whose temperature falls, with a last step that removes the data noise.
 
     .. math:: x \leftarrow x - \tfrac12 \varepsilon^2 \nabla_x E(x) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
         \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
-    T stays at ``temperature`` for ``n_hot`` steps, falls towards 1 by equal factors in ``n_falling``, stays at 1 for
-    ``n_held``, and falls linearly from 1 to 0, both included, in ``n_cold``. The temperature scales the noise alone.
-    The last step is the denoising of Saremi and Hyvarinen 2019 for a model of data with noise of scale sigma_0. The
-    defaults are the published ones, 2,700 steps. With ``temperature`` 1 and hot steps alone this is walk-jump sampling
-    of Saremi and Hyvarinen 2019. Reference: Li et al. 2019; Bao et al. 2020 and 2021, code.
+    T stays at ``temperature`` for ``n_hot`` steps, falls towards 1 by equal factors in ``n_falling`` steps, stays at 1
+    for ``n_held`` steps, and falls linearly from 1 to 0, both included, in ``n_cold`` steps. The temperature scales
+    only the noise. The last step is the denoising of Saremi and Hyvarinen 2019 for a model of data with added noise of
+    standard deviation sigma_0. The defaults are the published ones, with 2,700 steps. With ``temperature`` 1 and only
+    hot steps, this is the walk-jump sampling of Saremi and Hyvarinen 2019. Reference: Li et al. 2019; Bao et al. 2020
+    and 2021, code.
 
     Args:
-        step_size: epsilon.
-        temperature: T at the beginning.
-        n_hot: Steps at that temperature.
-        n_falling: Steps down to T = 1.
-        n_held: Steps at T = 1.
-        n_cold: Steps from T = 1 to T = 0; a single one is at T = 1.
-        denoise_std: sigma_0; 0 for no such step.
-        n_leapfrog: 0 for the steps above. From 1 on, moves of Hamiltonian Monte Carlo of so many leapfrog steps replace
-            them: samples at T = 1 are the model's whatever the step size, and chains cannot diverge. One leapfrog step
-            is a Metropolis-adjusted Langevin step. Not of the kind score, which has no energy.
+        step_size: The step size epsilon.
+        temperature: The temperature T at the beginning.
+        n_hot: The number of steps at that temperature.
+        n_falling: The number of steps in which T falls to 1.
+        n_held: The number of steps at T = 1.
+        n_cold: The number of steps from T = 1 to T = 0; a single one is at T = 1.
+        denoise_std: The noise level sigma_0 of the denoising step; 0 for no denoising.
+        n_leapfrog: 0 for the Langevin steps above. A larger value replaces each of them by a move of Hamiltonian Monte
+            Carlo with this number of leapfrog steps. The distribution at T = 1 is then exactly the model's for every
+            step size, and chains cannot diverge. With 1, a move is a Metropolis-adjusted Langevin step. The sampler's
+            kind ``score`` has no energy and needs 0.
 
     Example:
         >>> langevin = AnnealedLangevin(step_size=0.5, n_hot=5, n_falling=20, n_cold=10, denoise_std=0.0)
@@ -82,22 +84,22 @@ class AnnealedLangevin(Dynamics):
 
     @property
     def n_steps(self) -> int:
-        """Number of steps, without the last one."""
+        """The number of steps, not counting the denoising step."""
         return len(self.temperatures)
 
     @property
     def stationary(self) -> range:
-        """The second half of the steps at T = 1."""
+        """The steps at which converged chains have the model's distribution: the second half of those at T = 1."""
         at_one = (self.temperatures == 1).nonzero().flatten().tolist()
         return range(at_one[len(at_one) // 2], at_one[-1] + 1) if at_one else range(0)
 
     @property
     def settings(self) -> list[Any]:
-        """What samples depend on."""
+        """The settings on which samples depend, for the digest that names the cache of samples."""
         return [self.step_size, self.temperatures, self.denoise_std, *([self.n_leapfrog] if self.n_leapfrog else [])]
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables after each step; see :meth:`Dynamics.steps`."""
+        """Yield the variables after each step; see :meth:`Dynamics.steps`."""
         if self.n_leapfrog:
             yield from self._adjusted_steps(chains, noise)
             return
@@ -105,7 +107,7 @@ class AnnealedLangevin(Dynamics):
         yield from langevin_steps(chains, noise, 0.5 * self.step_size**2, scales)
 
     def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Moves of Hamiltonian Monte Carlo: at T their stationary distribution is exp(-E / T)."""
+        """Yield the variables after each move of Hamiltonian Monte Carlo, which leaves exp(-E / T) invariant."""
         flat = FlatChains(chains)
         hmc = HMC(n_leapfrog=self.n_leapfrog)
         x = flat.x

@@ -1,4 +1,4 @@
-"""Convergence of chains, judged by the energies along them."""
+"""Convergence diagnostics of Markov chains, computed from the energies along the chains."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["ChainTrace"]
 
 log = logging.getLogger(__name__)
 
-N_DRAWS = 100  # of each chain, at most
+N_DRAWS = 100  # the largest number of energies recorded of each chain
 MIN_DRAWS = 8
 LIMIT = 1.1
 
 
 class ChainTrace:
-    r"""Energies of chains at some of their steps, and what they say about convergence.
+    r"""A record of the chains' energies at some of their steps, with R-hat and effective sample sizes.
 
-    Split R-hat compares the variance between halves of chains with that within them; the effective sample sizes are
-    those of the bulk and of the tails, after rank normalisation, by ArviZ. R-hat is 1 for chains that have converged.
-    It sees how the energy mixes: chains in modes of equal energy that they never leave look converged to it.
-    Reference: Vehtari et al. 2021, arXiv 1903.08008.
+    Split R-hat compares the variance between halves of chains with the variance within them, and is 1 for converged
+    chains. The effective sample sizes are those of the bulk and of the tails. ArviZ computes all of them, after rank
+    normalisation. They only show how the energy mixes: chains that never leave their modes look converged if the modes
+    have equal energies. Reference: Vehtari et al. 2021, arXiv 1903.08008.
 
     Example:
         >>> trace, g = ChainTrace(), torch.Generator().manual_seed(0)
@@ -43,35 +43,38 @@ class ChainTrace:
 
     @staticmethod
     def steps_of(stationary: range) -> set[int]:
-        """At most 100 of some steps, at equal distances; none of too few."""
+        """Choose at most 100 of the given steps, at equal distances, or none if they are fewer than 8."""
         return set(stationary[:: math.ceil(len(stationary) / N_DRAWS)]) if len(stationary) >= MIN_DRAWS else set()
 
     def add(self, energies: Tensor) -> None:
-        """Take the energies (B,) of the present batch of chains."""
+        """Record the energies (B,) of the current batch of chains at one step."""
         self._batch.append(energies.detach())
 
     def next_batch(self) -> None:
-        """Begin with other chains, which run as long."""
+        """Begin to record the next batch of chains, which must run for as many steps."""
         if self._batch:
             self._batches.append(torch.stack(self._batch, 1).double().cpu().numpy())
         self._batch = []
 
     def close(self) -> dict[str, float]:
-        """R-hat and effective sizes of at least two chains; nothing where all energies are equal or some are NaN.
+        """Compute R-hat and the effective sample sizes from all recorded energies.
 
-        The log has a warning where R-hat is above 1.1, and where equal energies say nothing of convergence.
+        A warning is logged if R-hat is above 1.1, or if all energies are equal or some are NaN.
+
+        Returns:
+            The values by name; empty for fewer than two chains, and for energies that are all equal or contain NaN.
         """
         self.next_batch()
         draws = np.concatenate(self._batches) if self._batches else np.empty((0, 0))
         if len(draws) < 2:
             return {}
-        if not draws.min() < draws.max():  # also of NaN
+        if not draws.min() < draws.max():  # True if all energies are equal, and also if one is NaN
             log.warning(
                 "Whether the chains have converged is not known: their energies are all equal or not finite. Use a "
                 "smaller step_size if the chains do not move."
             )
             return {}
-        stats: Any = array_stats  # its annotations allow other results
+        stats: Any = array_stats  # ArviZ's annotations also allow results that are not numbers
         record = {
             "r_hat": float(stats.rhat(draws)),
             "ess_bulk": float(stats.ess(draws, method="bulk")),

@@ -1,4 +1,4 @@
-"""Samples of v given something: latents, latents between others, or some of the pixels."""
+"""Samples of v given latents, given interpolated latents, or given some of the pixels (inpainting)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def draw_visible(
     start: Tensor | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Tensor:
-    r"""Draw one v ~ p(v|h) for each h: v moves by annealed Langevin dynamics, h stays fixed.
+    r"""Draw one v ~ p(v|h) for each h, by the sampler's dynamics of v at fixed h.
+
+    For annealed Langevin dynamics:
 
     .. math:: v \leftarrow v - \tfrac12 \varepsilon^2 \nabla_v E(v, h) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
         v \leftarrow v - \sigma_0^2 \nabla_v E(v, h) \text{ at the end}
@@ -35,19 +37,20 @@ def draw_visible(
     Reference: Bao et al. 2020, section 5.2, and code.
 
     Args:
-        sampler: The dynamics, and the number of chains that run at a time.
-        energy: The model.
-        h: Shape (n, H); several rows may be equal.
-        seed: Of the noise.
-        samples: Index of each sample's noise; 0, ..., n - 1 if not given.
-        start: Where the chains start, shape (n, *event); 0.5 + N(0, I) if not given.
-        on_step: Called with the number of samples that have moved a step.
+        sampler: The sampler, which sets the dynamics and the number of chains that run at a time.
+        energy: The joint energy.
+        h: Latents, shape (n, H); several of them may be equal.
+        seed: The seed of the noise.
+        samples: The index of each sample's noise; 0, ..., n - 1 if not given.
+        start: The initial v of the chains, shape (n, *event); drawn by the dynamics (for annealed Langevin from
+            0.5 + N(0, I)) if not given.
+        on_step: A function that is called after each step with the number of samples that took it.
 
     Returns:
-        Shape (n, *event).
+        The samples, shape (n, *event).
 
     Raises:
-        ConfigError: Without any h, or if the chains diverge.
+        ConfigError: If h is empty, or if the chains diverge.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -65,7 +68,7 @@ def draw_visible(
     conditional = energy if isinstance(energy, ConditionalEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
-        # drawn even if not used: the noise of the steps is the same with and without a start
+        # Drawn even if a start is given, so that the noise of the steps is the same with and without one.
         v = sampler.dynamics.start(tuple(energy.event_shape), noise, dtype=h.dtype)
         v = v if start is None else start[rows].to(h)
         return Chains(energy.energy, (v,), given=(h[rows],), conditional=conditional)
@@ -74,17 +77,17 @@ def draw_visible(
 
 
 def interpolate(corners: Tensor, n: int) -> Tensor:
-    r"""Points at equal distances on the line between two corners, or on the parallelogram that three span.
+    r"""Compute equidistant points on the line between two corners, or on the parallelogram that three corners span.
 
     .. math:: x_i = a + \tfrac{i}{n - 1} (b - a), \quad
         x_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad i, j \in \{0, \dots, n - 1\}
 
     Args:
-        corners: a, b and perhaps c, shape (2 or 3, *shape).
-        n: Points along each side, at least 2.
+        corners: The corners a, b and optionally c, shape (2 or 3, *shape).
+        n: The number of points along each side, at least 2.
 
     Returns:
-        Shape (n, *shape) or (n^2, *shape), row i by row.
+        The points, shape (n, *shape), or (n^2, *shape) with j running fastest.
 
     Example:
         >>> interpolate(torch.tensor([0.0, 4.0]), 3).tolist()
@@ -107,23 +110,24 @@ def draw_between(
     images: Sequence[Tensor] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> list[Tensor]:
-    r"""Draw v ~ p(v|h) at latents h between given ones.
+    r"""Draw v ~ p(v|h) at latents h that are interpolated between given ones.
 
     With ``images`` each chain has its own noise, and starts at the same interpolation of the images' pixels (Bao et
-    al. 2020, code). Without, all chains share one start and one noise, and differ in their latents alone (Bao et al.
-    2021, code).
+    al. 2020, code). Without ``images`` all chains share one start and one noise sequence, and differ only in their
+    latents (Bao et al. 2021, code).
 
     Args:
-        sampler: The dynamics, and the number of chains that run at a time; all sets run together.
-        energy: The model.
-        latents: Corners of each set, shape (2 or 3, H).
-        n: Points along each side, corners included.
-        seed: Of the noise.
-        images: Corners of the chains' starts, shape (2 or 3, *event), one tensor a set.
-        on_step: Called with the number of samples that have moved a step.
+        sampler: The sampler, which sets the dynamics and the number of chains that run at a time; the chains of all
+            sets run together.
+        energy: The joint energy.
+        latents: The corners of each set of latents, one tensor (2 or 3, H) for each set.
+        n: The number of points along each side, corners included.
+        seed: The seed of the noise.
+        images: The corners between which the chains' starts are interpolated, one tensor (2 or 3, *event) for each set.
+        on_step: A function that is called after each step with the number of samples that took it.
 
     Returns:
-        One tensor a set, in the order of :func:`interpolate`.
+        One tensor of samples for each set, in the order of :func:`interpolate`.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -144,7 +148,10 @@ def draw_between(
 
 
 def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
-    """Whether dynamics can complete images of a model: it has a free energy, real latents or, for Gibbs, p(h|v)."""
+    """Return whether the dynamics can complete a model's images.
+
+    The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v).
+    """
     if dynamics is not None and "gibbs" in dynamics.kinds:
         return isinstance(energy, ConditionalEnergy)
     return is_movable(energy)
@@ -160,29 +167,30 @@ def inpaint(
     h: Tensor | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Tensor:
-    r"""Draw the missing pixels of images given the others.
+    r"""Draw the missing pixels of images given the kept pixels.
 
     .. math:: v \leftarrow v + (1 - m) \odot \bigl(\sqrt{T_t}\, \varepsilon\, \xi
         - \tfrac12 \varepsilon^2 \nabla_v E\bigr), \quad v_0 = m \odot v + (1 - m) \odot (0.5 + \xi_0)
 
-    m is 1 at kept pixels, which stay bit by bit; the last step, too, moves missing pixels alone. At given latents h, v
-    moves down E(., h). Without them it moves down the free energy or, for a model that has none, down E together with
-    the real latents, which then fit the kept pixels. Reference: Bao et al. 2021, code; Li et al. 2019.
+    m is 1 at kept pixels, which do not change by a single bit; the last step also changes only missing pixels. With
+    given latents h, the chains follow E(., h). Without them they follow the free energy or, for a model that has none,
+    E(v, h) with real latents that move together with v and so adapt to the kept pixels. Reference: Bao et al. 2021,
+    code; Li et al. 2019.
 
     Args:
-        sampler: The dynamics, and the number of chains that run at a time; its kind is not used.
-        energy: The model.
+        sampler: The sampler, which sets the dynamics and the number of chains that run at a time; its kind is not used.
+        energy: The joint energy.
         v: Images, shape (n, *event); the values of missing pixels are not used.
-        keep: m, 1 where a pixel is kept and 0 where it is missing, shape (n, *event).
-        seed: Of the noise.
-        h: Fixed latents, shape (n, H).
-        on_step: Called with the number of samples that have moved a step.
+        keep: The mask m, 1 where a pixel is kept and 0 where it is missing, shape (n, *event).
+        seed: The seed of the noise.
+        h: Fixed latents, shape (n, H), or None.
+        on_step: A function that is called after each step with the number of samples that took it.
 
     Returns:
         One completion of each image, shape (n, *event).
 
     Raises:
-        ConfigError: For a model with neither a free energy nor real latents, without any image, or if the chains
+        ConfigError: If the model has neither a free energy nor real latents, if there is no image, or if the chains
             diverge.
 
     Example:

@@ -1,4 +1,4 @@
-"""Diffusive Gibbs sampling: noise is added to a sample, and a sample is drawn given the noisy one."""
+"""Diffusive Gibbs sampling: noise is added to a sample, and a new sample is drawn given the noisy one."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ __all__ = ["DiffusiveGibbs"]
 
 
 class DiffusiveGibbs(Dynamics):
-    r"""Gibbs sampling of x and of a noisy copy y of it, at noise levels from the largest to the smallest.
+    r"""Gibbs sampling of x and a noisy copy y of x, at noise levels from the largest to the smallest.
 
     .. math:: y = x + \tau \xi, \quad x \leftarrow x' \sim N(y, \tau^2 I) \text{ with probability }
         \min(1, e^{E(x) - E(x')}), \quad x \sim p(x | y) \propto e^{-E(x) - |y - x|^2 / (2 \tau^2)}
 
-    A step is one level: y is drawn; the proposal x' is drawn, which may lie in another mode; and x makes some
-    Metropolis-adjusted Langevin moves towards p(x|y). All three leave the model's distribution invariant. The paper has
-    :math:`\tilde x = \alpha x + \sigma \xi`; in terms of :math:`y = \tilde x / \alpha` only
-    :math:`\tau = \sigma / \alpha` is left, of any alpha. The levels are a geometric sequence, and the step size at a
-    level is :math:`(\epsilon^{-2} + \tau^{-2})^{-1/2}`, as p(x|y) is narrower than the model.
-    Reference: Chen et al. 2024, arXiv 2402.03008, Algorithm 1 and section 3.
+    Each step visits one noise level tau and has three parts: y is drawn given x; a proposal x', which may lie in
+    another mode, is drawn and accepted or rejected; and x takes some Metropolis-adjusted Langevin moves, which leave
+    p(x|y) invariant. All three leave the model's distribution of x invariant. The paper adds noise by
+    :math:`\tilde x = \alpha x + \sigma \xi`. In terms of :math:`y = \tilde x / \alpha` only the ratio
+    :math:`\tau = \sigma / \alpha` matters, so alpha is not a parameter here. The levels form a geometric sequence. The
+    step size at a level is :math:`(\epsilon^{-2} + \tau^{-2})^{-1/2}`, because p(x|y) is narrower than the model's
+    distribution. Reference: Chen et al. 2024, arXiv 2402.03008, Algorithm 1 and section 3.
 
     Args:
-        n_sweeps: Times through all levels.
-        noise_max: The largest tau: about the distance between modes.
-        noise_min: The smallest tau: about the width of a mode.
-        n_levels: Number of levels.
-        n_moves: Moves towards p(x|y) at a level.
-        step_size: epsilon.
+        n_sweeps: The number of passes through all levels.
+        noise_max: The largest tau, about the distance between modes.
+        noise_min: The smallest tau, about the width of a mode.
+        n_levels: The number of noise levels.
+        n_moves: The number of Metropolis-adjusted Langevin moves at a level.
+        step_size: The number epsilon in the step size of these moves.
         denoise_std: See :class:`~eblvm_lit.samplers.dynamics.Dynamics`.
 
     Example:
@@ -68,11 +69,11 @@ class DiffusiveGibbs(Dynamics):
 
     @property
     def n_steps(self) -> int:
-        """Levels of all sweeps."""
+        """The number of steps, which is the number of levels in all sweeps."""
         return self.n_sweeps * self.n_levels
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables after each level; see :meth:`Dynamics.steps`."""
+        """Yield the variables after each level; see :meth:`Dynamics.steps`."""
         flat = FlatChains(chains)
         mala = HMC(n_leapfrog=1)
         x = flat.x

@@ -1,4 +1,4 @@
-"""What moves chains: the contract of dynamics, the chains that they move, and a denoising step at the end."""
+"""The base class of dynamics, the chains that dynamics move, and the denoising step at the end."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["Chains", "Dynamics", "FlatChains"]
 
-LARGEST = 1e6  # larger values mean that the chains diverge
+LARGEST = 1e6  # a larger absolute value means that the chains have diverged
 
 
 class Chains(NamedTuple):
-    """Chains that run together.
+    """A batch of B chains that run together.
 
     Attributes:
-        energy: The energy of each chain, shape (R,), of the variables and of what is given, R rows of each.
-        start: The variables, each of shape (B, *its shape).
-        given: What stays fixed, such as latents, each of shape (B, *its shape).
-        moving: Factors of drift and noise of each variable, for example 0 where a pixel is kept; None: all move.
-        denoised: Whether the last step moves each variable; None: all of them. Latents carry no data noise.
-        conditional: The model, where p(h|v) and p(v|h) can be drawn from.
+        energy: A function that maps the variables, followed by the given tensors, to the energy of each chain. It also
+            accepts another number R of chains, and then returns shape (R,).
+        start: The initial variables, each of shape (B, *its shape).
+        given: Tensors that stay fixed, such as given latents, each of shape (B, *its shape).
+        moving: For each variable a factor on drift and noise, for example 0 where a pixel is kept; None for 1.
+        denoised: For each variable whether the denoising step changes it; None if it changes all of them. Latents
+            contain no data noise and need no denoising.
+        conditional: The energy, if p(h|v) and p(v|h) can be sampled exactly, else None.
     """
 
     energy: Callable[..., Tensor]
@@ -40,27 +42,27 @@ class Chains(NamedTuple):
     conditional: ConditionalEnergy | None = None
 
     def energies(self, *x: Tensor) -> Tensor:
-        """The energy of each chain, shape (B,)."""
+        """Compute the energy of each chain at the variables x, shape (B,)."""
         return self.energy(*x, *self.given)
 
     def total(self, *x: Tensor) -> Tensor:
-        """The total energy of all chains."""
+        """Compute the sum of the energies of all chains, a scalar."""
         return self.energies(*x).sum()
 
     def kept(self, v: Tensor) -> Tensor:
-        """New values of the first variable, of which kept pixels have those that they started with."""
+        """Return new values v of the first variable, with kept pixels reset to their values at the start."""
         return v if self.moving is None else torch.where(torch.as_tensor(self.moving[0] == 0), self.start[0], v)
 
 
 class FlatChains:
-    """Chains as rows of one matrix, perhaps in several copies: what Hamiltonian moves take.
+    """Chains as the rows of one matrix, optionally in several copies, as Hamiltonian moves need them.
 
     Args:
-        chains: B chains.
-        copies: C; the rows are those of the first copy, then those of the second, ...
+        chains: The B chains.
+        copies: The number C of copies; the first B rows are the first copy, the next B rows the second, and so on.
 
     Attributes:
-        x: Where the chains start, shape (C B, D), D numbers of all variables.
+        x: The start of the chains, shape (C B, D), where D is the number of entries of all variables together.
     """
 
     def __init__(self, chains: Chains, copies: int = 1) -> None:
@@ -79,25 +81,27 @@ class FlatChains:
         return torch.cat([part.flatten(1) for part in parts], 1)
 
     def parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The variables of rows x (R, D); kept pixels have their values, whatever x says of them."""
+        """Split rows x (R, D) into the variables, with kept pixels set to their values at the start."""
         x = x if self._fixed is None else torch.where(self._fixed[: len(x)], self._start[: len(x)], x)
         pieces = x.split([shape.numel() for shape in self._shapes], 1)
         return tuple(piece.unflatten(1, shape) for piece, shape in zip(pieces, self._shapes, strict=True))
 
     def energies(self, x: Tensor) -> Tensor:
-        """The energy of each row of x (C B, D), shape (C B,)."""
+        """Compute the energy of each row of x (C B, D), shape (C B,)."""
         return self._chains.energy(*self.parts(x), *self._given)
 
 
 class Dynamics(ABC):
-    r"""Moves chains in some steps, and then removes the data noise of models that are trained with it.
+    r"""The base of dynamics, which move chains in steps and then remove the noise that the model was trained with.
 
     .. math:: x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
     Attributes:
-        n_steps: Number of steps, without the last one.
-        denoise_std: sigma_0; 0 for no such step. Reference: Saremi and Hyvarinen 2019.
-        kinds: What they can sample, see :class:`~eblvm_lit.samplers.sampler.Sampler`, in the order of preference.
+        n_steps: The number of steps, not counting the denoising step.
+        denoise_std: The noise level sigma_0 of the denoising step; 0 for no denoising. Reference: Saremi and Hyvarinen
+            2019.
+        kinds: The kinds of chains that the dynamics can move, see :class:`~eblvm_lit.samplers.sampler.Sampler`, in the
+            order of preference.
     """
 
     n_steps: int
@@ -106,42 +110,42 @@ class Dynamics(ABC):
 
     @property
     def stationary(self) -> range:
-        """The steps at which chains that have converged have the model's distribution: by default the second half."""
+        """The steps at which converged chains have the model's distribution, by default the second half."""
         return range(self.n_steps // 2, self.n_steps)
 
     @property
     def settings(self) -> list[Any]:
-        """What samples depend on."""
+        """The settings on which samples depend, for the digest that names the cache of samples."""
         return [type(self).__qualname__, *(x for pair in sorted(vars(self).items()) for x in pair)]
 
     @property
     def title(self) -> str:
-        """The samples in words, for figures and messages."""
+        """A short description of the samples, for figures and messages."""
         return f"{type(self).__name__}, {self.n_steps} steps"
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Where v begins: 0.5 + N(0, I), shape (B, *shape)."""
+        """Draw the initial v from 0.5 + N(0, I), shape (B, *shape)."""
         return 0.5 + noise(shape, dtype=dtype)
 
     def start_latents(self, h_dim: int, noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Where latents begin that move together with v: as v does, shape (B, H)."""
+        """Draw the initial latents of joint chains from the same distribution as v, shape (B, H)."""
         return self.start((h_dim,), noise, dtype=dtype)
 
     @abstractmethod
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables after each of the :attr:`n_steps` steps.
+        """Yield the variables after each of the :attr:`n_steps` steps.
 
         Args:
-            chains: B chains.
-            noise: Of B samples.
+            chains: The B chains.
+            noise: The noise of the B samples.
         """
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables after each step, and after the denoising step, if there is one.
+        """Yield the variables after each step, and after the denoising step if there is one.
 
         Args:
-            chains: B chains.
-            noise: Of B samples.
+            chains: The B chains.
+            noise: The noise of the B samples.
         """
         x = chains.start
         for x in self.steps(chains, noise):
@@ -159,13 +163,13 @@ class Dynamics(ABC):
         on_step: Callable[[int], None] | None = None,
         trace: ChainTrace | None = None,
     ) -> tuple[Tensor, ...]:
-        """The variables at the end of the trajectory.
+        """Run the chains and return the variables at the end of the trajectory.
 
         Args:
-            chains: B chains.
-            noise: Of B samples.
-            on_step: Called with B after each of the :attr:`n_steps` steps.
-            trace: Is given the energies of the chains at some of the :attr:`stationary` steps.
+            chains: The B chains.
+            noise: The noise of the B samples.
+            on_step: A function that is called with B after each of the :attr:`n_steps` steps.
+            trace: The trace that records the chains' energies at some of the :attr:`stationary` steps, or None.
 
         Raises:
             ConfigError: If the chains diverge.
@@ -178,7 +182,7 @@ class Dynamics(ABC):
                 trace.add(unrounded(chains.energies, *x))
             if on_step is not None and step < self.n_steps:
                 on_step(len(noise))
-        if not all(bool((x.abs() < LARGEST).all()) for x in end):  # also false for NaN
+        if not all(bool((x.abs() < LARGEST).all()) for x in end):  # the comparison is also False for NaN
             raise ConfigError(
                 f"{type(self).__name__} diverges: use a smaller step_size, or a model that is trained longer."
             )

@@ -1,4 +1,4 @@
-"""Energies and their gradients as chains take them."""
+"""Energies and their first-order gradients for Markov chains."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["energy_grad", "unrounded"]
 
 
 def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The first-order gradient of a total energy in each of its variables.
+    """Compute the first-order gradient of a total energy with respect to each of its variables.
 
     Args:
-        energy: Maps the variables to a scalar.
+        energy: A function that maps the variables to a scalar.
         x: The variables.
 
     Example:
@@ -28,13 +28,13 @@ def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[T
 
 
 def unrounded(energy: Callable[..., Tensor], *x: Tensor) -> Tensor:
-    """The energy of each chain, shape (B,), in the precision of x even where autocast rounds products to bfloat16.
+    """Compute a function of the chains, such as their energies (B,), in the precision of x even under autocast.
 
-    A Metropolis step that compares rounded energies leaves another distribution invariant than the model's: with
+    A Metropolis step that compares energies rounded to bfloat16 does not leave the model's distribution invariant: with
     energies of about 300, the weight 0.269 of a mode became 0.241.
 
     Args:
-        energy: Maps the variables to one number for each chain; nothing is differentiated through it.
+        energy: A function of the variables; it is called without gradients.
         x: The variables.
 
     Example:

@@ -18,7 +18,7 @@ from eblvm_lit.samplers.sampler import in_large_batches
 
 __all__ = ["Gibbs"]
 
-SWEEPS = 50  # whose noise is drawn at a time
+SWEEPS = 50  # the number of sweeps whose noise is drawn at a time
 
 
 class Gibbs(Dynamics):
@@ -27,15 +27,15 @@ class Gibbs(Dynamics):
     .. math:: v_0 \sim U[0, 1]^d, \quad h_0 = E[h|v_0], \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad
         v \sim p(v|h_n) \text{ at the end}
 
-    Only the first latents are means instead of draws. Given latents stay as they are, and so does a part of v that is
-    kept. Reference: Bao et al. 2020, section 5.1 and code.
+    Only the initial latents h_0 are means instead of draws. Given latents and kept pixels of v do not change.
+    Reference: Bao et al. 2020, section 5.1 and code.
 
     Args:
-        n_steps: n, the number of sweeps.
-        mean: Whether the end is E[v|h_n], as for images, instead of a draw.
+        n_steps: The number n of sweeps.
+        mean: Whether the result is E[v|h_n], as usual for images, instead of a draw from p(v|h_n).
 
     Raises:
-        ConfigError: At sampling, for an energy without drawable conditionals.
+        ConfigError: When sampling, if the conditionals of the energy cannot be sampled.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -52,26 +52,26 @@ class Gibbs(Dynamics):
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Whether p(h|v) and p(v|h) of this energy can be sampled."""
+        """Return whether p(h|v) and p(v|h) of this energy can be sampled."""
         return isinstance(energy, ConditionalEnergy)
 
     @property
     def title(self) -> str:
-        """The samples in words, for figures and messages."""
+        """A short description of the samples, for figures and messages."""
         return f"Gibbs samples, {self.n_steps} sweeps"
 
     def of_means(self) -> Gibbs:
-        """The same chains, which end at E[v|h]."""
+        """Return the same dynamics with E[v|h] as the result instead of a draw."""
         chains = copy.copy(self)
         chains.mean = True
         return chains
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Where v begins: uniform in [0, 1], shape (B, *shape)."""
+        """Draw the initial v uniformly from [0, 1], shape (B, *shape)."""
         return noise.uniform(shape, dtype=dtype)
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """v and h after each sweep, or v at given latents; see :meth:`Dynamics.steps`."""
+        """Yield v and h after each sweep, or only v if the latents are given; see :meth:`Dynamics.steps`."""
         energy = _conditional(chains)
         h = (*chains.start, *chains.given)[-1]
         for first in range(0, self.n_steps, SWEEPS):
@@ -84,7 +84,7 @@ class Gibbs(Dynamics):
                 yield (v,) if chains.given else (v, h)
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables after each sweep, and v given the last h; see :meth:`Dynamics.trajectory`."""
+        """Yield the variables after each sweep, then a v given the last h; see :meth:`Dynamics.trajectory`."""
         x = chains.start
         for x in self.steps(chains, noise):
             yield x
@@ -95,22 +95,22 @@ class Gibbs(Dynamics):
         yield (chains.kept(v), *x[1:])
 
     def sample(self, energy: Energy, n: int, generator: torch.Generator, *, mean: bool = False) -> Tensor:
-        """Samples of v from n independent chains.
+        """Draw samples of v from n independent chains.
 
         Args:
-            energy: The model; its device and type are those of the samples.
-            n: Number of chains.
-            generator: Source of the seed of all noise.
-            mean: Whether to return E[v|h] at the last latents, as for images, instead of a draw v ~ p(v|h).
+            energy: The joint energy; the samples have its device and dtype.
+            n: The number of chains.
+            generator: The generator that draws the seed of all noise.
+            mean: Whether to return E[v|h] for the last latents, as usual for images, instead of a draw from p(v|h).
 
         Returns:
-            Shape (n, *event).
+            The samples, shape (n, *event).
         """
         return in_large_batches(self.of_means() if mean else self, energy).sample(energy, n, generator)
 
 
 def _conditional(chains: Chains) -> ConditionalEnergy:
-    """The model of chains whose conditionals can be drawn from."""
+    """Return the energy of the chains, or raise an error if its conditionals cannot be sampled."""
     if chains.conditional is None:
         raise ConfigError("Gibbs sampling needs p(h|v), p(v|h) to draw from: use Langevin dynamics.")
     return chains.conditional

@@ -1,4 +1,4 @@
-"""Alternating Gibbs and Langevin sampling of p(v, h), where h can be drawn given v."""
+"""Alternating Gibbs and Langevin sampling of p(v, h), for models whose p(h|v) can be sampled."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["GibbsLangevin"]
 
 
 class GibbsLangevin(Dynamics):
-    r"""Draws h exactly, and moves v given h.
+    r"""The dynamics that alternate exact draws of h given v with Langevin moves of v given h.
 
     .. math:: h \sim p(h | v), \qquad v \text{ by Metropolis-adjusted Langevin moves towards } p(v | h)
         \propto e^{-E(v, h)}
 
-    Both leave p(v, h) invariant. Given latents stay as they are, and so does a part of v that is kept.
+    Both leave p(v, h) invariant. Given latents and kept pixels of v do not change.
 
     Args:
-        n_steps: Number of times that both are done.
-        n_moves: Moves of v at each h.
-        step_size: Of the moves.
+        n_steps: The number of steps, each of which draws h and moves v.
+        n_moves: The number of moves of v for each h.
+        step_size: The step size of these moves.
         denoise_std: See :class:`~eblvm_lit.samplers.dynamics.Dynamics`.
 
     Example:
@@ -56,7 +56,7 @@ class GibbsLangevin(Dynamics):
         self.denoise_std = denoise_std
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """v and h after each step; see :meth:`Dynamics.steps`."""
+        """Yield v and h after each step, or only v if the latents are given; see :meth:`Dynamics.steps`."""
         v = chains.start[0]
         mala = HMC(n_leapfrog=1)
         size = v[0].numel()
@@ -77,7 +77,7 @@ class GibbsLangevin(Dynamics):
 
     @staticmethod
     def _latents(chains: Chains, v: Tensor, noise: SampleNoise) -> Tensor:
-        """h ~ p(h|v), shape (B, H)."""
+        """Draw latents h ~ p(h|v), shape (B, H)."""
         energy = cast(ConditionalEnergy, chains.conditional)
         drawn = noise.rows(lambda generator: energy.latent_noise((1,), v, generator))[:, 0]
         return unrounded(lambda v: energy.draw_latent(v, drawn), v)

@@ -16,18 +16,25 @@ from eblvm_lit.samplers.energy_grad import unrounded
 
 __all__ = ["HMC", "Move", "MoveNoise"]
 
-RowEnergy = Callable[[Tensor], Tensor]  # maps x (B, D) to U (B,), row by row
+RowEnergy = Callable[[Tensor], Tensor]  # maps x (B, D) to the energies U (B,), each row separately
 
 
 class MoveNoise(NamedTuple):
-    """What a move draws: momenta (B, D), and uniform numbers (B,) that decide on acceptance."""
+    """The random numbers of a move: momenta (B, D), and uniform numbers (B,) that decide about acceptance."""
 
     momentum: Tensor
     uniform: Tensor
 
 
 class Move(NamedTuple):
-    """Where chains are after a move (B, D), their probabilities of acceptance (B,), and U (B,) and its slope there."""
+    """The result of a move for B chains.
+
+    Attributes:
+        x: The chains after the move, shape (B, D).
+        acceptance: The probability with which each proposal was accepted, shape (B,).
+        energy: The energies U at x, shape (B,).
+        slope: The gradient of U at x, shape (B, D).
+    """
 
     x: Tensor
     acceptance: Tensor
@@ -36,7 +43,7 @@ class Move(NamedTuple):
 
 
 class HMC:
-    r"""One move of Hamiltonian Monte Carlo, which leaves :math:`e^{-U}` invariant whatever its step size.
+    r"""The moves of Hamiltonian Monte Carlo, which leave :math:`e^{-U}` invariant for every step size.
 
     From x and a fresh momentum :math:`p \sim N(0, I)`, L leapfrog steps of size :math:`\epsilon`,
 
@@ -45,14 +52,14 @@ class HMC:
 
     lead to (x', p'), which is accepted with probability :math:`\min(1, e^{H(x, p) - H(x', p')})`,
     :math:`H(x, p) = U(x) + \tfrac12 |p|^2`. With L = 1 the proposal is that of Langevin dynamics, and the move is the
-    Metropolis-adjusted Langevin algorithm. Where autocast rounds U and its slope, acceptance is by U without rounding.
-    Leapfrog steps along any function of x keep volumes and can be reversed, so that moves with rounded slopes still
-    leave the distribution invariant. Reference: Neal 2011, arXiv 1206.1901.
+    Metropolis-adjusted Langevin algorithm. If autocast rounds U and its gradient, the acceptance still uses U without
+    rounding. Leapfrog steps with any function of x in place of the gradient preserve volume and are reversible, so
+    moves with rounded gradients also leave the distribution invariant. Reference: Neal 2011, arXiv 1206.1901.
 
     Args:
-        n_leapfrog: L.
-        step_size: epsilon at first, in the units of x.
-        target_acceptance: The mean acceptance that :meth:`adapt` steers to.
+        n_leapfrog: The number L of leapfrog steps.
+        step_size: The initial step size epsilon, in the units of x.
+        target_acceptance: The mean acceptance that :meth:`adapt` aims at.
 
     Example:
         >>> hmc, x, g = HMC(n_leapfrog=5, step_size=0.3), torch.zeros(2000, 1), torch.Generator().manual_seed(0)
@@ -70,7 +77,7 @@ class HMC:
         self.target_acceptance = target_acceptance
 
     def noise(self, x: Tensor, generator: torch.Generator) -> MoveNoise:
-        """Noise of one move of chains at x (B, D)."""
+        """Draw the random numbers of one move for chains at x (B, D)."""
         options = {"generator": generator, "dtype": x.dtype, "device": x.device}
         return MoveNoise(torch.randn(x.shape, **options), torch.rand(len(x), **options))
 
@@ -82,14 +89,14 @@ class HMC:
         step_size: float | Tensor,
         here: tuple[Tensor, Tensor] | None = None,
     ) -> Move:
-        """One move; nothing is differentiated through it.
+        """Make one move of all chains; the result is detached.
 
         Args:
-            energy: U, which maps (B, D) to (B,), each row by itself.
-            x: Where the chains are, shape (B, D).
-            noise: Of :meth:`noise`.
-            step_size: epsilon, of all chains or of each, shape (B, 1).
-            here: U (B,) and its slope (B, D) at x, where they are known.
+            energy: The function U, which maps (B, D) to (B,), each row separately.
+            x: The current chains, shape (B, D).
+            noise: The random numbers, as :meth:`noise` draws them.
+            step_size: The step size epsilon, a number or one for each chain, shape (B, 1).
+            here: U (B,) and its gradient (B, D) at x if they are known, for example from the last move.
         """
 
         def value_and_slope(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,13 +126,15 @@ class HMC:
         after = unrounded(energy, end) if rounds else after
         kinetic = 0.5 * (noise.momentum.square().sum(-1) - momentum.square().sum(-1))
         acceptance = (before - after + kinetic).exp().clamp(max=1)
-        acceptance = acceptance.where(acceptance.isfinite(), 0)  # a proposal so far off that its energy overflows
+        acceptance = acceptance.where(acceptance.isfinite(), 0)  # reject proposals whose energy overflows
         taken = noise.uniform < acceptance
         rows = taken.unsqueeze(-1)
         return Move(end.where(rows, x), acceptance, after.where(taken, before), slope.where(rows, slope_before))
 
     def adapt(self, step_size: float, acceptance: Tensor) -> float:
-        """A larger step where more was accepted than the target, a smaller one where less was; not while recording.
+        """Return a larger step size if acceptance was above the target, and a smaller one if it was below.
+
+        Do not call this while samples are recorded, because adaptation does not leave the distribution invariant.
 
         Example:
             >>> HMC(target_acceptance=0.5).adapt(1.0, torch.ones(10)) > 1 > HMC().adapt(1.0, torch.zeros(10))

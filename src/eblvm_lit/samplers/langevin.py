@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics: samples of a model, and steps with noise that the caller draws, as training takes."""
+"""Unadjusted Langevin dynamics, to sample from a model, and in training with noise that the caller draws."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ __all__ = ["Langevin", "langevin_steps"]
 
 
 class Langevin(Dynamics):
-    r"""Moves chains in some steps of Langevin dynamics, of one or several variables at once.
+    r"""Unadjusted Langevin dynamics with a fixed number of steps, on one variable or several together.
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
-    With s = sqrt(a) its stationary distribution is exp(-E) up to O(a). VaGES refines latents with another s, mostly
-    much smaller: then it descends the energy more than it samples (Bao et al. 2021, appendix G). :meth:`sample` draws
-    from a model; :meth:`run` moves chains of any total energy with noise that is drawn outside, as training does.
+    With s = sqrt(a) the stationary distribution is exp(-E) up to O(a). VaGES refines latents with another s, mostly a
+    much smaller one; the steps then descend the energy more than they sample (Bao et al. 2021, appendix G).
+    :meth:`sample` draws from a model. :meth:`run`, which training uses, moves chains of any total energy with noise
+    that the caller draws.
 
     Args:
-        n_steps: Number of steps.
-        step_size: a.
-        noise_std: s; sqrt(a) if not given.
+        n_steps: The number of steps.
+        step_size: The step size a.
+        noise_std: The standard deviation s of the noise; sqrt(a) if not given.
 
     Example:
         >>> langevin, x = Langevin(n_steps=500, step_size=0.1), torch.zeros(2000, 1)
@@ -56,18 +57,18 @@ class Langevin(Dynamics):
         self.box: tuple[Tensor | float, Tensor | float] = (0.0, 1.0)
 
     def noise(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Noise of one variable, shape (n_steps, *x.shape)."""
+        """Draw the noise of one variable for all steps, shape (n_steps, *x.shape)."""
         return torch.randn((self.n_steps, *x.shape), generator=generator, dtype=x.dtype, device=x.device)
 
     def run(
         self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Where the chains are after the last step; nothing is differentiated through them.
+        """Run the chains and return the variables after the last step, detached.
 
         Args:
-            energy: Total energy of all chains, a scalar, of the variables.
-            start: The variables; each of any shape.
-            noise: Of each variable, shape (n_steps, *shape of the variable).
+            energy: A function that maps the variables to the total energy of all chains, a scalar.
+            start: The initial variables, each of any shape.
+            noise: The noise of each variable, shape (n_steps, *shape of the variable).
         """
         x = tuple(part.detach() for part in start)
         slope = grad(energy, argnums=tuple(range(len(x))))
@@ -78,12 +79,15 @@ class Langevin(Dynamics):
     def run_with_ratio(
         self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        r"""As :meth:`run`, and the log-ratio of each chain's transition densities back and forth, shape (B,).
+        r"""Run the chains as :meth:`run`, and also return each chain's log-ratio of transition densities, shape (B,).
+
+        It is the log density of the reverse transition minus that of the forward transition,
 
         .. math:: \log \frac{T(y \to x)}{T(x \to y)} = c^\top \epsilon - \tfrac12 \|c\|^2, \quad
             c = \tfrac{a}{2 s} (\nabla E(x) + \nabla E(y))
 
-        for a step from x to y, and summed over the steps: from y, noise :math:`c - \epsilon` leads back to x.
+        for a step from x to y, summed over the steps. The formula follows because the noise :math:`c - \epsilon` leads
+        from y back to x.
         """
         x = tuple(part.detach() for part in start)
         slope = grad(energy, argnums=tuple(range(len(x))))
@@ -101,33 +105,38 @@ class Langevin(Dynamics):
     def _moved(
         self, x: tuple[Tensor, ...], slopes: tuple[Tensor, ...], noise: tuple[Tensor, ...], step: int
     ) -> tuple[Tensor, ...]:
-        """Where a step leads, of the gradients at x."""
+        """Compute the variables after one step, from the gradients (slopes) at x."""
         moves = zip(x, slopes, noise, strict=True)
         moved = (part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
         return tuple(part.detach() for part in moved)
 
     @property
     def settings(self) -> list[Any]:
-        """What samples depend on."""
+        """The settings on which samples depend, for the digest that names the cache of samples."""
         return [type(self).__qualname__, self.n_steps, self.step_size, self.noise_std, *map(torch.as_tensor, self.box)]
 
     def within(self, low: Tensor | float, high: Tensor | float) -> Langevin:
-        """The same steps of chains that start at v uniform in a box, whose ends broadcast to the shape of one v."""
+        """Return the same dynamics with chains that start at v uniform in a box.
+
+        Args:
+            low: The lower end of the box, a number or a tensor that broadcasts to the shape of one v.
+            high: The upper end of the box, in the same form.
+        """
         boxed = copy.copy(self)
         boxed.box = (low, high)
         return boxed
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Where v begins: uniform in the box, shape (B, *shape)."""
+        """Draw the initial v uniformly from the box, shape (B, *shape)."""
         low, high = self.box
         return low + (high - low) * noise.uniform(shape, dtype=dtype)
 
     def start_latents(self, h_dim: int, noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Where latents begin that move together with v: standard normal, shape (B, H)."""
+        """Draw the initial latents of joint chains from N(0, I), shape (B, H)."""
         return noise((h_dim,), dtype=dtype)
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables after each step; see :meth:`Dynamics.steps`."""
+        """Yield the variables after each step; see :meth:`Dynamics.steps`."""
         return langevin_steps(chains, noise, 0.5 * self.step_size, [self.noise_std] * self.n_steps)
 
     def sample(
@@ -139,22 +148,23 @@ class Langevin(Dynamics):
         low: Tensor | float = 0.0,
         high: Tensor | float = 1.0,
     ) -> Tensor:
-        """The last v of n independent chains of v, or of v and h together where the model has no free energy.
+        """Draw the last v of n independent chains.
 
-        Chains start at v uniform in a box and h standard normal.
+        The chains move v if the model has a free energy, and v and h together otherwise. They start at v uniform in a
+        box and at h ~ N(0, I).
 
         Args:
-            energy: The model; its device and type are those of the samples.
-            n: Number of chains.
-            generator: Source of the seed of all noise.
-            low: Lower end of the box, a number or of a shape that broadcasts to that of one v.
-            high: Its upper end.
+            energy: The joint energy; the samples have its device and dtype.
+            n: The number of chains.
+            generator: The generator that draws the seed of all noise.
+            low: The lower end of the box, a number or a tensor that broadcasts to the shape of one v.
+            high: The upper end of the box, in the same form.
 
         Returns:
-            Shape (n, *event).
+            The samples, shape (n, *event).
 
         Raises:
-            ConfigError: For binary latents that cannot be summed out.
+            ConfigError: If the model has binary latents and no free energy.
         """
         return in_large_batches(self.within(low, high), energy).sample(energy, n, generator)
 
@@ -162,13 +172,13 @@ class Langevin(Dynamics):
 def langevin_steps(
     chains: Chains, noise: SampleNoise, drift: float, scales: Sequence[float]
 ) -> Iterator[tuple[Tensor, ...]]:
-    r"""The variables after each step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
+    r"""Yield the variables after each step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
 
     Args:
-        chains: B chains.
-        noise: Of B samples.
-        drift: d.
-        scales: s_t of each step.
+        chains: The B chains.
+        noise: The noise of the B samples.
+        drift: The factor d of the gradient.
+        scales: The standard deviation s_t of the noise at each step.
     """
     x = tuple(part.detach() for part in chains.start)
     moving = chains.moving or (1.0,) * len(x)

@@ -1,4 +1,4 @@
-"""Langevin chains of latents, towards a learnt prior and towards the posterior of given v."""
+"""Langevin chains of latents that sample a learnt prior p(h), or the posterior p(h|v) of given v."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ TotalEnergy = Callable[[Tensor], Tensor]
 
 
 def prior_energy(energy: LatentPriorEnergy) -> TotalEnergy:
-    r"""The total of :math:`f(h) + \tfrac12 \|h\|^2`, a number, as a function of latents h (B, H)."""
+    r"""Return a function that maps latents h (B, H) to the scalar sum of :math:`f(h) + \tfrac12 \|h\|^2`."""
     return lambda h: energy.prior_energy(h).sum()
 
 
 def posterior_energy(energy: Energy, v: Tensor) -> TotalEnergy:
-    """The total of E(v, h), a number, as a function of latents h (B, H)."""
+    """Return a function that maps latents h (B, H) to the scalar sum of E(v, h) at the given v."""
     energy_at_v = energy.at(v)
     return lambda h: energy_at_v(h).sum()
 
 
 def run_chain(langevin: Langevin, energy: TotalEnergy, noise: dict[str, Tensor]) -> Tensor:
-    """Where a chain of latents is after its last step, shape (B, H).
+    """Run chains of latents, and return the latents after the last step, shape (B, H).
 
     Args:
-        langevin: The steps.
-        energy: The total energy of latents.
-        noise: ``start`` (B, H), where it starts, and ``steps`` (n_steps, B, H).
+        langevin: The Langevin steps.
+        energy: A function that maps the latents to their total energy.
+        noise: The initial latents ``start`` (B, H), and the noise ``steps`` (n_steps, B, H).
 
     Example:
         >>> noise = {"start": torch.ones(5, 3), "steps": torch.zeros(2, 5, 3)}
@@ -46,15 +46,15 @@ def run_chain(langevin: Langevin, energy: TotalEnergy, noise: dict[str, Tensor])
 
 
 class PosteriorChain(nn.Module):
-    """Latents of v by Langevin steps from N(0, I) down E(v, h): an encoder without a network.
+    """An encoder without a network, which draws latents of v by Langevin steps on E(v, h) that start from N(0, I).
 
-    All v share the start and the noise, which are a function of the seed: h is a function of v alone, whatever the
-    batch. Each h is a draw of the short-run chain; those of different v are not independent.
+    All v share one start and one noise sequence, which are functions of the seed, so that h depends only on v and not
+    on the batch. Each h is a sample of the short-run chain; the samples of different v are not independent.
 
     Args:
-        energy: The model.
-        langevin: The steps.
-        seed: Of the start and of the noise.
+        energy: The joint energy.
+        langevin: The Langevin steps.
+        seed: The seed of the start and the noise.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -73,11 +73,11 @@ class PosteriorChain(nn.Module):
         self.h_dim = energy.h_dim
 
     def forward(self, v: Tensor) -> Tensor:
-        """h, shape (B, H), of v (B, *event)."""
+        """Compute latents h, shape (B, H), of v (B, *event)."""
         return self.draws(v, 1)[0]
 
     def draws(self, v: Tensor, n: int) -> Tensor:
-        """Some h of each v, shape (n, B, H), of different chains; the first is that of :meth:`forward`."""
+        """Draw n latents of each v by n different chains, shape (n, B, H); :meth:`forward` runs the first of them."""
         found = []
         for i in range(n):
             generator = keyed_generator(self.seed, "posterior chain", i)

@@ -1,4 +1,4 @@
-"""Parallel tempering: replicas at several temperatures that exchange their places."""
+"""Parallel tempering: replicas of each chain at several temperatures that exchange their states."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["ParallelTempering"]
 
 
 class ParallelTempering(Dynamics):
-    r"""Replicas of each chain at temperatures :math:`1 = T_1 < \dots < T_K`, whose neighbours exchange their states.
+    r"""The dynamics of replicas at temperatures :math:`1 = T_1 < \dots < T_K`, of which neighbours exchange states.
 
-    A step is one Hamiltonian move of every replica towards :math:`e^{-E / T_k}`, of step size
-    :math:`\epsilon \sqrt{T_k}`, and then exchanges of the pairs (1, 2), (3, 4), ... or, in every other step,
-    (2, 3), (4, 5), ..., with probability
+    In each step every replica first makes one Hamiltonian move that leaves :math:`e^{-E / T_k}` invariant, with step
+    size :math:`\epsilon \sqrt{T_k}`. Then the pairs (1, 2), (3, 4), ... or, in every other step, (2, 3), (4, 5), ...
+    exchange their states with probability
 
     .. math:: \min\bigl(1, \exp((1/T_k - 1/T_{k+1}) (E(x_k) - E(x_{k+1})))\bigr)
 
-    Both leave the joint distribution of all replicas invariant, so that the samples, those at T = 1, have the model's
-    distribution whatever the step size. Hot replicas cross between modes. The temperatures are a geometric sequence.
-    Reference: Geyer 1991; the order of exchanges of Okabe et al. 2001 and Syed et al. 2022.
+    Both leave the joint distribution of all replicas invariant. The replicas at T = 1 are the samples; they have the
+    model's distribution for every step size. Hot replicas cross between modes. The temperatures form a geometric
+    sequence. Reference: Geyer 1991; Okabe et al. 2001 and Syed et al. 2022 for the order of the exchanges.
 
     Args:
-        n_steps: Number of steps.
-        step_size: epsilon at T = 1.
-        temperature: T_K.
-        n_temperatures: K.
-        n_leapfrog: Leapfrog steps of a move; 1 for the Metropolis-adjusted Langevin algorithm.
+        n_steps: The number of steps.
+        step_size: The step size epsilon at T = 1.
+        temperature: The highest temperature T_K.
+        n_temperatures: The number K of temperatures.
+        n_leapfrog: The number of leapfrog steps of a move; 1 for the Metropolis-adjusted Langevin algorithm.
         denoise_std: See :class:`~eblvm_lit.samplers.dynamics.Dynamics`.
 
     Example:
@@ -64,7 +64,7 @@ class ParallelTempering(Dynamics):
         self.n_leapfrog = n_leapfrog
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """The variables at T = 1 after each step; see :meth:`Dynamics.steps`."""
+        """Yield the variables of the replicas at T = 1 after each step; see :meth:`Dynamics.steps`."""
         k = self.n_temperatures
         b = len(noise)
         flat = FlatChains(chains, self.n_temperatures)
@@ -88,7 +88,7 @@ class ParallelTempering(Dynamics):
 
     @staticmethod
     def _exchanged(betas: Tensor, energy: Tensor, uniform: Tensor, *, first: int) -> Tensor:
-        """Which row each replica (K, B) takes its state from."""
+        """Compute for each replica (K, B) the index of the row that contains its state after the exchanges."""
         k, b = energy.shape
         rows = torch.arange(k * b, device=energy.device).view(k, b)
         cold = slice(first, k - 1, 2)

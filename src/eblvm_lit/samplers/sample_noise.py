@@ -1,4 +1,4 @@
-"""Noise that is a function of the sample's index, not of the batch in which the sample is drawn."""
+"""Noise that depends on a sample's index, and not on the batch in which the sample is drawn."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from eblvm_lit.core.seeding import derive_seed
 
 __all__ = ["SampleNoise"]
 
-CHUNK = 2**22  # random numbers drawn at a time
+CHUNK = 2**22  # the number of random numbers drawn at a time for 64 samples
 
 
 class SampleNoise:
-    """A random number generator for each sample of a batch.
+    """A set of random number generators, one for each sample of a batch.
 
-    The numbers of sample i depend on (seed, i) and on the earlier calls alone: they are the same in a batch of 1 and
-    of 64, and in any process. An index that is given twice gets the same numbers twice: two samples share their noise.
+    The numbers of sample i depend only on (seed, i) and on the earlier calls: they are the same in a batch of 1 and
+    of 64, and in any process. Two samples with the same index share their noise.
 
     Args:
         seed: The run's seed.
-        samples: Index of each sample of the batch.
-        device: Where the numbers are drawn; a GPU draws other numbers than a CPU.
+        samples: The index of each sample of the batch.
+        device: The device that draws the numbers; a GPU draws other numbers than a CPU.
 
     Example:
         >>> one, all_four = SampleNoise(0, [2]), SampleNoise(0, [0, 1, 2, 3])
@@ -34,7 +34,7 @@ class SampleNoise:
 
     def __init__(self, seed: int, samples: Sequence[int], *, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
-        # Consecutive seeds do not collide; 32-bit hashes of 50,000 indices would.
+        # The samples have consecutive seeds, which differ; among 32-bit hashes of 50,000 indices some would be equal.
         base = derive_seed(seed, "samples")
         self.generators = [torch.Generator(self.device).manual_seed((base + i) % 2**32) for i in samples]
 
@@ -42,19 +42,20 @@ class SampleNoise:
         return len(self.generators)
 
     def __call__(self, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal numbers, shape (B, *shape)."""
+        """Draw standard normal numbers, shape (B, *shape)."""
         return self.rows(lambda g: torch.randn(shape, generator=g, dtype=dtype, device=self.device))
 
     def rows(self, draw: Callable[[torch.Generator], Tensor]) -> Tensor:
-        """What is drawn from the generator of each sample, shape (B, *shape of a draw)."""
+        """Call ``draw`` with the generator of each sample, and stack the results, shape (B, *shape of one result)."""
         return torch.stack([draw(generator) for generator in self.generators])
 
     def steps(
         self, n: int, normal: int, uniform: int = 0, *, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The numbers of n steps: standard normal ones, shape (B, normal), and uniform ones in [0, 1), (B, uniform).
+        """Yield for each of n steps standard normal numbers (B, normal) and uniform ones in [0, 1) (B, uniform).
 
-        They are drawn in pieces whose length does not depend on the batch size: few calls, little memory.
+        The numbers of several steps are drawn together, for few calls at little memory. How many steps does not depend
+        on the batch size, so that the numbers do not depend on it either.
         """
         length = max(1, min(50, CHUNK // (64 * (normal + uniform))))
         for first in range(0, n, length):
@@ -63,9 +64,9 @@ class SampleNoise:
             yield from zip(*(piece.unbind(1) for piece in pieces), strict=True)
 
     def uniform(self, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Uniform numbers in [0, 1), shape (B, *shape)."""
+        """Draw uniform numbers in [0, 1), shape (B, *shape)."""
         return self.rows(lambda g: torch.rand(shape, generator=g, dtype=dtype, device=self.device))
 
     def integers(self, high: int) -> Tensor:
-        """One uniform integer in [0, high) for each sample, shape (B,)."""
+        """Draw one uniform integer in [0, high) for each sample, shape (B,)."""
         return self.rows(lambda g: torch.randint(high, (), generator=g, device=self.device))

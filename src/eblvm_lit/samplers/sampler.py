@@ -1,4 +1,4 @@
-"""What draws samples of a model: chains of any dynamics, on v, on (v, h), or on v with latents of the posterior."""
+"""The sampler, which draws from a model by chains on v, on (v, h), or on v with latents from the posterior."""
 
 from __future__ import annotations
 
@@ -28,33 +28,39 @@ Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs
 
 
 class Sampler:
-    r"""Draws v of a model by chains.
+    r"""The sampler, which runs chains of the given dynamics and returns their last v as samples.
 
-    ``marginal``: v moves down F, where F is tractable. ``joint``: v and real latents move down E together.
-    ``posterior``: h is the mean of q(h|v) at a random training example and stays fixed, and v moves down E(., h): the
-    published procedure for EBLVMs. ``score``: v moves along the estimate of the marginal score that training fits,
+    Its ``kind`` says on which energy the chains run:
 
-    .. math:: \nabla_v \log p(v) \approx -\nabla_v E(v, h) |_{h = E_q[h|v]}
+    - ``marginal``: the chains sample v by the free energy F(v), which must be tractable.
+    - ``joint``: the chains sample v and real latents together by E(v, h).
+    - ``posterior``: h is the mean of q(h|v) for a random training example and stays fixed, while the chains sample v by
+      E(., h). This is the published procedure for EBLVMs.
+    - ``score``: the chains follow the estimate of the marginal score that training fits,
+      :math:`\nabla_v \log p(v) \approx -\nabla_v E(v, h) |_{h = E_q[h|v]}`. h is recomputed at each step, so that
+      chains do not visit pairs (v, h) that training has not seen. The estimate is not the gradient of an energy, and
+      only unadjusted Langevin dynamics can use it.
+    - ``mean``: the chains sample v by :math:`E(v, E_q[h|v])`, whose gradient also passes through q. The steps can be
+      Metropolis-adjusted.
+    - ``gibbs``: h is drawn from p(h|v), which must be known, and v is moved by E(., h) or drawn from p(v|h).
+    - ``auto``: the first of the dynamics' kinds, in the order of :attr:`Dynamics.kinds`, that the model allows;
+      ``mean`` and ``score`` are left out.
 
-    with h renewed at each step, so that no pair (v, h) is visited that training has not seen. ``mean``: v moves down
-    :math:`E(v, E_q[h|v])`, differentiated through q, too; its steps can be Metropolis-adjusted. ``gibbs``: h is drawn
-    from p(h|v), which must be known, and v moves down E(., h), or is drawn from p(v|h). ``auto``: the first of the
-    dynamics' own kinds that the model allows, in the order of :attr:`Dynamics.kinds`. The score is no gradient of an
-    energy, and is for Langevin dynamics without adjustment only. Sample i depends on the seed and on i, not on its
-    batch.
-    Reference: Bao et al. 2020 and 2021, code; VaES of Bao et al. 2021 for the score.
+    Sample i depends on the seed and on i, and not on its batch. Reference: Bao et al. 2020 and 2021, code; VaES of Bao
+    et al. 2021 for the score.
 
     Args:
-        dynamics: What moves the chains.
-        kind: As above.
-        batch_size: Samples drawn at a time.
-        denoise_latents: Whether the last step of joint chains moves the latents, too, as in the released code. They
-            carry no data noise, so by default it does not.
-        bfloat16: Whether products of slopes are rounded to bfloat16, which takes half the time where the device has
-            units for it. Energies by which Metropolis steps accept, and latents that are drawn, are not rounded.
+        dynamics: The dynamics that move the chains.
+        kind: The kind of the chains, as above.
+        batch_size: The number of samples drawn at a time.
+        denoise_latents: Whether the denoising step of joint chains also changes the latents, as in the authors' code.
+            It does not by default, because latents contain no data noise.
+        bfloat16: Whether matrix products in the gradients are rounded to bfloat16, which halves the time on devices
+            with hardware support. Energies in Metropolis steps and latents that are drawn are not rounded.
 
     Attributes:
-        record: Of the chains drawn last: see :meth:`~eblvm_lit.samplers.chain_trace.ChainTrace.close`.
+        record: The diagnostics of the chains that were run last; see
+            :meth:`~eblvm_lit.samplers.chain_trace.ChainTrace.close`.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -82,7 +88,7 @@ class Sampler:
         self.record: dict[str, float] = {}
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
-        """The kind of samples that are drawn of a model; None where it does not allow any."""
+        """Return the kind of chains that this sampler runs for a model, or None if the model allows none."""
         possible = {
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
@@ -96,10 +102,10 @@ class Sampler:
         return next((kind for kind in wanted if kind in own and possible[kind]), None)
 
     def check(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str:
-        """The kind of samples that are drawn of a model.
+        """Return the kind of chains that this sampler runs for a model.
 
         Raises:
-            ConfigError: If it does not allow any.
+            ConfigError: If the model allows none.
         """
         kind = self.kind_for(energy, posterior, examples)
         if kind is None:
@@ -107,7 +113,7 @@ class Sampler:
         return kind
 
     def refusal(self, energy: Energy | None) -> str:
-        """The sentence by which a model is refused."""
+        """Return the error message for a model that this sampler cannot sample."""
         return (
             f"{type(energy).__name__} cannot be sampled by {type(self.dynamics).__name__} of kind {self.kind}: "
             "marginal needs a free energy, posterior, mean and score a posterior, joint real latents, gibbs "
@@ -124,14 +130,15 @@ class Sampler:
         posterior: Posterior | None = None,
         examples: Tensor | None = None,
     ) -> Tensor:
-        """Samples of the model, shape (n, *event).
+        """Draw n samples of the model, shape (n, *event).
 
         Args:
-            energy: The model; its device and type are those of the samples.
-            n: Number of chains.
-            generator: Source of the seed of all noise.
-            posterior: q, where latents are its means.
-            examples: Training examples as the model sees them, shape (n, *event), for those means.
+            energy: The joint energy; the samples have its device and dtype.
+            n: The number of samples.
+            generator: The generator that draws the seed of all noise.
+            posterior: The posterior q, for the kinds that need one.
+            examples: Training examples as the model sees them, whose posterior means are the latents of the kind
+                ``posterior``; shape (number of examples, *event).
         """
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         return self.draw(energy, range(n), seed=seed, posterior=posterior, examples=examples)
@@ -146,18 +153,19 @@ class Sampler:
         examples: Tensor | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> Tensor:
-        """Samples of the model, shape (n, *event).
+        """Draw the samples with the given indices, shape (n, *event).
 
         Args:
-            energy: The model.
-            samples: Their indices.
+            energy: The joint energy; the samples have its device and dtype.
+            samples: The indices of the n samples.
             seed: The run's seed.
-            posterior: q, for latents.
-            examples: Training examples as the model sees them, shape (n, *event), for latents.
-            on_step: Called with the number of samples that have moved a step.
+            posterior: The posterior q, for the kinds that need one.
+            examples: Training examples as the model sees them, whose posterior means are the latents of the kind
+                ``posterior``; shape (number of examples, *event).
+            on_step: A function that is called after each step with the number of samples that took it.
 
         Raises:
-            ConfigError: If the model does not allow samples of this kind, or if they diverge.
+            ConfigError: If the model does not allow chains of this kind, or if they diverge.
         """
         prepare = self._chains(energy, posterior, examples)
         return self.run(energy, prepare, samples, seed=seed, on_step=on_step)
@@ -165,7 +173,7 @@ class Sampler:
     def _chains(
         self, energy: Energy, posterior: Posterior | None, examples: Tensor | None
     ) -> Callable[[slice, SampleNoise], Chains]:
-        """A function that maps a batch and its noise to its chains."""
+        """Return a function that maps a batch (a slice of the samples) and its noise to the batch's chains."""
         kind = self.check(energy, posterior, examples)
         dynamics = self.dynamics
         dtype = tensor_of(energy, "cpu").dtype
@@ -201,17 +209,17 @@ class Sampler:
         seed: int,
         on_step: Callable[[int], None] | None = None,
     ) -> Tensor:
-        """The end of any chains, batch by batch: their first variable, shape (n, *its shape).
+        """Run any chains batch by batch, and return the last values of their first variable, shape (n, *its shape).
 
         Args:
-            energy: The model; it is in evaluation mode while the chains move.
-            prepare: Maps a batch, as a slice of the samples, and its noise to its chains.
-            samples: Their indices: chains of equal index have equal noise.
-            seed: Of that noise.
-            on_step: Called with the number of chains that have moved a step.
+            energy: The joint energy, which is in evaluation mode while the chains run.
+            prepare: A function that maps a batch (a slice of the samples) and its noise to the batch's chains.
+            samples: The indices of the samples; chains with the same index have the same noise.
+            seed: The seed of the noise.
+            on_step: A function that is called after each step with the number of chains that took it.
 
         Raises:
-            ConfigError: Without any sample, or if the chains diverge.
+            ConfigError: If there are no samples, or if the chains diverge.
         """
         device = tensor_of(energy, "cpu").device
         ends = []
@@ -228,16 +236,16 @@ class Sampler:
         return torch.cat(ends)
 
 
-ChainSamples = Sampler  # its former name
+ChainSamples = Sampler  # the former name of the class, which saved configurations may contain
 
 
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
-    """Chains of v and of latents that are drawn from p(h|v)."""
+    """Return joint chains that start at v and at the mean E[h|v], for dynamics that draw h from p(h|v)."""
     h = energy.latent_mean(v).detach()
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """A sampler that draws many samples at a time: as many as 2^24 random numbers serve for 50 steps."""
+    """Return a sampler with batches of the size for which 2^24 random numbers suffice for 50 steps, at least 100."""
     n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
     return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

@@ -1,1 +1,1 @@
-"""Markov chains that a training iteration runs: pure functions of the model, a state and noise drawn outside."""
+"""Markov chains that training iterations run, as pure functions of the model, a state and given noise."""

@@ -1,4 +1,4 @@
-"""The base class of the chains of contrastive divergence's negative phase."""
+"""The base class of the chains that contrastive divergence runs in its negative phase."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ State = dict[str, Tensor]
 
 
 def energy_of(energy: Energy, state: State) -> Tensor:
-    """The energy that a chain samples: F(v) where it is tractable, else E(v, h), shape (B,).
+    """Compute the energy that a chain samples, shape (B,): F(v) if it is tractable, else E(v, h).
 
     Args:
-        energy: The model.
-        state: ``v`` (B, *event) and, unless the model has a free energy, ``h`` (B, H).
+        energy: The joint energy.
+        state: The variables ``v`` (B, *event) and, unless the model has a free energy, ``h`` (B, H).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -33,11 +33,14 @@ def energy_of(energy: Energy, state: State) -> Tensor:
 
 
 class NegativePhase(ABC):
-    """A positive phase, the negative phase that starts from it, and the state that persistent chains keep.
+    """The base of the chains of contrastive divergence.
+
+    It defines a positive phase, the negative phase that starts from it, and the state that persistent chains keep.
 
     Attributes:
-        n_steps: k, the steps of a negative phase.
-        keeps_latents: Whether :meth:`latents` moves the latents it is given; false where it draws new ones.
+        n_steps: The number k of steps of a negative phase.
+        keeps_latents: Whether the positive phase can continue from given latents by :meth:`latents`; False for chains
+            that draw new latents each time.
     """
 
     n_steps: int
@@ -45,60 +48,64 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
-        """Refuse an energy this chain cannot sample.
+        """Raise an error if this chain cannot sample the energy.
 
         Raises:
-            ConfigError: Saying what can.
+            ConfigError: With a message that names a chain that can.
         """
 
     @abstractmethod
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """The variables that persistent chains keep, by name: the shape of one row."""
+        """Return the shape, for one chain, of each variable that persistent chains keep, by name."""
 
     @abstractmethod
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:
-        """Noise for :meth:`start` at v, shape (B, *event)."""
+        """Draw the noise that :meth:`start` needs at v (B, *event)."""
 
     @abstractmethod
     def start(self, energy: Energy, v: Tensor, noise: Any) -> State:
-        """The positive phase: v, and latents that are drawn from p(h|v), exactly or approximately."""
+        """Run the positive phase, and return v with latents drawn from p(h|v), exactly or approximately."""
 
     def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: Any) -> Tensor:
-        """h (B, H) after a positive phase's steps towards p(h|v) from h, given the noise of :meth:`start`.
+        """Move latents h (B, H) by the positive phase's steps, which sample p(h|v), with the noise of :meth:`start`.
 
-        Asked of chains with :attr:`keeps_latents` alone.
+        It is called only for chains with :attr:`keeps_latents`.
         """
         raise NotImplementedError
 
     def jointly(self) -> NegativePhase:
-        """This chain on (v, h), even where F is tractable."""
+        """Return this chain for (v, h), even if F is tractable."""
         return self
 
     def weighted(self) -> NegativePhase:
-        """This chain for walkers, which keep variables that :func:`energy_of` is a function of."""
+        """Return this chain for weighted walkers, whose state contains the variables that :func:`energy_of` needs."""
         return self
 
     @abstractmethod
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> Any:
-        """Noise for :meth:`run` of n chains, of like's type and device."""
+        """Draw the noise that :meth:`run` needs for n chains, with the dtype and device of ``like``."""
 
     def begin(self, positive: State, noise: Any) -> State:
-        """Where new chains start, given the positive phase and the noise of :meth:`run`."""
+        """Return the initial state of new chains, from the positive phase and the noise of :meth:`run`."""
         return positive
 
     @abstractmethod
     def run(self, energy: Energy, state: State, noise: Any) -> State:
-        """The negative phase: where the chains are after k steps; nothing is differentiated through them."""
+        """Run the negative phase, and return the chains' state after k steps, detached."""
 
     @abstractmethod
     def weighted_run(self, energy: Energy, state: State, noise: Any) -> tuple[State, Tensor]:
-        r""":meth:`run` of walkers, and the log-ratio of the densities of their steps back and forth, shape (B,).
+        r"""Run weighted walkers as :meth:`run`, and also return their log-ratio of transition densities, shape (B,).
 
         .. math:: \log \frac{T(x_k \to x_0)}{T(x_0 \to x_k)}
 
-        It is F(x_k) - F(x_0) for a chain that leaves p invariant.
+        It is the log density of the reverse transition minus that of the forward one, and equals F(x_k) - F(x_0) for a
+        chain that leaves p invariant.
         """
 
     @abstractmethod
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """v after one step from a positive phase: its mean or, with a generator, a draw; shape (B, *event)."""
+        """Compute v after one step from a positive phase, shape (B, *event).
+
+        Without a generator the result is the mean of v, and with a generator a draw.
+        """

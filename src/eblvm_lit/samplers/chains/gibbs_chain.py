@@ -1,4 +1,4 @@
-"""Block Gibbs sweeps as the chain of a negative phase."""
+"""The chain of a negative phase that makes block Gibbs sweeps."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["GibbsChain"]
 
 
 class GibbsChain(NegativePhase):
-    r"""k block Gibbs sweeps that start at h ~ p(h|v).
+    r"""The chain of k block Gibbs sweeps that start at h ~ p(h|v).
 
     .. math:: h_0 \sim p(h|v), \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad t = 1, \dots, k
 
-    Persistent chains keep only h, since v_{t+1} depends on nothing else. Reference: Hinton 2002; Tieleman 2008.
+    Persistent chains keep only h_t, because v_{t+1} depends on nothing else. Reference: Hinton 2002; Tieleman 2008.
 
     Args:
-        n_steps: k.
+        n_steps: The number k of sweeps.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -41,7 +41,7 @@ class GibbsChain(NegativePhase):
         self.n_steps = n_steps
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy whose conditionals cannot be sampled."""
+        """Raise an error if the energy's conditionals cannot be sampled."""
         if not isinstance(energy, ConditionalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, which a Gibbs chain needs: "
@@ -49,32 +49,32 @@ class GibbsChain(NegativePhase):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """The latents, or v."""
+        """Return the shape of the variable that persistent chains keep: the latents, or v for walkers."""
         return {"v": energy.event_shape} if self.keeps_visible else {"h": (energy.h_dim,)}
 
     def weighted(self) -> GibbsChain:
-        """This chain with v kept instead of h: F(v) varies less than E(v, h)."""
+        """Return this chain with v kept instead of h, because F(v) varies less than E(v, h)."""
         chain = copy.copy(self)
         chain.keeps_visible = True
         return chain
 
     def start_noise(self, energy: ConditionalEnergy, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Noise of h, shape (B, H)."""
+        """Draw the noise of h, shape (B, H)."""
         return energy.latent_noise((len(v),), v, generator)
 
     def start(self, energy: ConditionalEnergy, v: Tensor, noise: Tensor) -> State:
-        """v and h ~ p(h|v)."""
+        """Return v with latents h drawn from p(h|v)."""
         return {"v": v, "h": energy.draw_latent(v, noise)}
 
     def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""
+        """Draw the noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""
         return {
             "v": energy.visible_noise((self.n_steps, n), like, generator),
             "h": energy.latent_noise((self.n_steps, n), like, generator),
         }
 
     def run(self, energy: ConditionalEnergy, state: State, noise: State) -> State:
-        """v and h after the last sweep."""
+        """Run k sweeps, and return v and h after the last one."""
         h = state["h"].detach()
         for v_noise, h_noise in zip(noise["v"], noise["h"], strict=True):
             v = energy.draw_visible(h, v_noise).detach()
@@ -82,14 +82,14 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": h}
 
     def weighted_run(self, energy: ConditionalEnergy, state: State, noise: State) -> tuple[State, Tensor]:
-        """v after the last sweep, and the log-ratio, as p(v) is invariant."""
+        """Run k sweeps from v, and return the last v and the log-ratio F(v_k) - F(v_0), as p(v) is invariant."""
         v = state["v"]
         for h_noise, v_noise in zip(noise["h"], noise["v"], strict=True):
             v = energy.draw_visible(energy.draw_latent(v, h_noise), v_noise).detach()
         return {"v": v}, (energy.free_energy(v) - energy.free_energy(state["v"])).detach()
 
     def reconstruct(self, energy: ConditionalEnergy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """E[v|h], or v ~ p(v|h)."""
+        """Compute E[v|h] or, with a generator, draw v ~ p(v|h)."""
         if generator is None:
             return energy.visible_mean(state["h"])
         v = state["v"]

@@ -1,4 +1,4 @@
-"""Langevin dynamics as the chain of a negative phase."""
+"""The chain of a negative phase that makes Langevin steps."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ __all__ = ["LangevinChain"]
 
 
 class LangevinChain(NegativePhase):
-    r"""k Langevin steps on v down F where that is tractable, on (v, h) jointly down E elsewhere.
+    r"""The chain of k Langevin steps on v with energy F(v) if F is tractable, else jointly on (v, h) with E(v, h).
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
-    Without a free energy the positive phase needs latents, too: Langevin steps on h alone at fixed v, from N(0, I).
-    New chains start at the positive phase, or at noise: v uniform, h from N(0, I). The papers use no such chain for CD;
-    short Langevin chains are usual for deep energies, with a start at noise in Nijkamp et al. 2019.
+    Without a free energy the positive phase needs latents, too. They are drawn by Langevin steps on h at fixed v, which
+    start from N(0, I). New chains start from the positive phase, or from noise: uniform v, and h ~ N(0, I). The papers
+    do not use Langevin chains for CD. Short Langevin chains are usual for deep energies; those of Nijkamp et al. 2019
+    start from noise.
 
     Args:
-        n_steps: k.
-        step_size: a.
-        noise_std: s; sqrt(a) if not given, with which the chain samples the model up to O(a).
-        n_latent_steps: Steps of the positive phase's latents; not used where F is tractable.
-        uniform_start: The range of the uniform noise at which new chains start; null: they start at the data.
+        n_steps: The number k of steps.
+        step_size: The step size a.
+        noise_std: The standard deviation s of the noise; by default sqrt(a), for which the chain samples the model up
+            to O(a).
+        n_latent_steps: The number of steps that draw the positive phase's latents; not used if F is tractable.
+        uniform_start: The range (low, high) of the uniform v from which new chains start; null to start from the data.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -61,13 +63,13 @@ class LangevinChain(NegativePhase):
         self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
 
     def jointly(self) -> LangevinChain:
-        """This chain with steps on (v, h), even where F is tractable."""
+        """Return this chain with steps on (v, h), even if F is tractable."""
         chain = copy.copy(self)
         chain.joint = True
         return chain
 
     def check(self, energy: Energy) -> None:
-        """Refuse binary latents that would have to move."""
+        """Raise an error if the chain would have to move binary latents."""
         if not energy.continuous and "h" in self.shapes(energy):
             raise ConfigError(
                 f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs, or "
@@ -75,30 +77,33 @@ class LangevinChain(NegativePhase):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """v, and h if F is not tractable."""
+        """Return the shapes of the variables that chains keep: v, and h if F is not tractable."""
         shapes = {"v": energy.event_shape, "h": (energy.h_dim,)}
         return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) and not self.joint else shapes
 
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
-        """The start of the latents, shape (B, H), and the noise of their steps, if there are latents."""
+        """Draw the latents' start, shape (B, H), and the noise of their steps; empty for chains without latents."""
         if "h" not in self.shapes(energy):
             return {}
         h = torch.randn((len(v), energy.h_dim), generator=generator, dtype=v.dtype, device=v.device)
         return {"h": h, "steps": self.latent_steps.noise(h, generator)}
 
     def start(self, energy: Energy, v: Tensor, noise: State) -> State:
-        """v, and latents after Langevin steps towards p(h|v)."""
+        """Return v with, if needed, latents drawn by Langevin steps on E(v, .)."""
         if "h" not in self.shapes(energy):
             return {"v": v}
         return {"v": v, "h": self.latents(energy, v, noise["h"], noise)}
 
     def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: State) -> Tensor:
-        """h after Langevin steps at v."""
+        """Move latents h (B, H) by Langevin steps at fixed v."""
         energy_at_v = energy.at(v)
         return self.latent_steps.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))[0]
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Noise of each variable, shape (k, n, *its shape), and its start under ``<name>_start``."""
+        """Draw the noise of each variable, shape (k, n, *its shape).
+
+        If new chains start from noise, their initial variables are included under ``<name>_start``.
+        """
         rows = {name: like.new_empty(n, *shape) for name, shape in self.shapes(energy).items()}
         noise = {name: self.steps.noise(x, generator) for name, x in rows.items()}
         if self.uniform_start is not None:
@@ -109,23 +114,23 @@ class LangevinChain(NegativePhase):
         return noise
 
     def begin(self, positive: State, noise: State) -> State:
-        """The positive phase, or noise."""
+        """Return the initial state of new chains, which is the positive phase or the drawn noise."""
         return positive if self.uniform_start is None else {name: noise[f"{name}_start"] for name in positive}
 
     def run(self, energy: Energy, state: State, noise: State) -> State:
-        """Where the variables are after the last step."""
+        """Run k steps, and return the variables after the last one."""
         end = self.steps.run(self._total(energy, state), tuple(state.values()), tuple(noise[name] for name in state))
         return dict(zip(state, end, strict=True))
 
     def weighted_run(self, energy: Energy, state: State, noise: State) -> tuple[State, Tensor]:
-        """Where the variables are after the last step, and the log-ratio of all steps."""
+        """Run k steps, and return the variables after the last one and the log-ratio summed over the steps."""
         start = tuple(state.values())
         eps = tuple(noise[name] for name in state)
         end, ratio = self.steps.run_with_ratio(self._total(energy, state), start, eps)
         return dict(zip(state, end, strict=True)), ratio
 
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """v after one step without its noise or, with a generator, with it."""
+        """Compute v after one step, without noise or, with a generator, with noise."""
         x = tuple(state.values())
         draw = self.one_step.noise
         noise = tuple(torch.zeros_like(part[None]) if generator is None else draw(part, generator) for part in x)
