@@ -78,7 +78,7 @@ class AdamAdjoint(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w, which is dJ/dphi divided by -D / alpha, and nothing to keep."""
+        """Return the adjoint w = -alpha D^-1 dJ/dphi, and no tensors to keep."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 

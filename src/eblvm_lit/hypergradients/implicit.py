@@ -163,7 +163,7 @@ class AdjointHypergradient(Hypergradient):
 
 
 class CurvatureHypergradient(AdjointHypergradient):
-    r"""The base of adjoints computed with products of the damped lower curvature, :math:`\partial_\phi^2 G + \lambda I`.
+    r"""The base of adjoints that use products with the damped curvature of G, :math:`\partial_\phi^2 G + \lambda I`.
 
     Args:
         damping: The number lambda, which is added to the diagonal of the curvature.

@@ -24,8 +24,8 @@ class Warm(CurvatureHypergradient):
         w \leftarrow w - \rho\, D^{-1} ((\partial_\phi^2 G + \lambda I)\, w + \partial_\phi J)
 
     w is kept from one iteration to the next. If theta and phi change slowly, one step of w in each iteration, with
-    the noise of that iteration, is therefore enough. Reference: Dagreou et al. 2022, SOBA. The preconditioner D, which
-    is that of the lower level's Adam, is an addition.
+    the noise of that iteration, is therefore enough. Reference: Dagreou et al. 2022, SOBA. The preconditioner D, taken
+    from the lower level's Adam, is an addition to SOBA.
 
     Args:
         n_steps: The number of steps of w in each iteration.

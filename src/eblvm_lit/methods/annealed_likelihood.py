@@ -51,7 +51,7 @@ class AnnealedLikelihood(Method):
         energy: The model.
         posterior: q, whose parameters stay; not used where F is tractable.
         objective: Has the noise of the data, and is the validation loss.
-        optimizer: Rule of the only level.
+        optimizer: The optimizer of theta.
         n_chains: Number of chains.
         n_moves: Moves of each chain in an iteration.
         n_leapfrog: Leapfrog steps of a move.
@@ -59,8 +59,8 @@ class AnnealedLikelihood(Method):
         temperature: T_0.
         n_falling: A.
         n_held: C.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For too few chains to have one at T = 1 in each iteration, or without a posterior and F.
@@ -134,7 +134,7 @@ class AnnealedLikelihood(Method):
         return networks if self.posterior is None else {**networks, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """One group."""
+        """Return the only group, which holds all parameters of the model."""
         return {"model": ParamGroup("theta", self.optimizer)}
 
     @property

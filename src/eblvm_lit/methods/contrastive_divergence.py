@@ -37,12 +37,12 @@ class ContrastiveDivergence(Method):
     Args:
         energy: The model.
         chain: The Markov chain of the negative phase.
-        optimizer: Rule of the only level.
+        optimizer: The optimizer of theta.
         n_chains: Number of persistent chains (PCD); null for chains that start at each minibatch (CD).
         validation: Whether the validation loss is that of the ``mean`` of a reconstruction, or of a ``draw`` of it, as
             in the released code, which adds the variance of v given h.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For an energy that the chain cannot sample.
@@ -90,16 +90,16 @@ class ContrastiveDivergence(Method):
         return f"PCD: persistent contrastive divergence, {self.n_chains:,} chains, k = {self.chain.n_steps}"
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The model."""
+        """Return the model, the only network."""
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """One group."""
+        """Return the only group, which holds all parameters of the model."""
         return {"model": ParamGroup("theta", self.optimizer)}
 
     @property
     def parts(self) -> MethodParts:
-        """The energy."""
+        """Return the method's energy as its only part."""
         return MethodParts(energy=self.energy)
 
     def persistent_buffers(self) -> dict[str, Tensor]:

@@ -68,16 +68,16 @@ class FisherCritic(LossMethod):
     Args:
         energy: The model, which does not move.
         critic: A network that maps v (B, *event) to (B, *event).
-        optimizer: Rule of the critic and of q.
+        optimizer: The optimizer of the critic and of q.
         score: The estimator of the model's score; the exact score if not given.
         posterior: q(h|v; phi), for a score that needs it.
         divergence: Divergence of q from p, for a score that needs q.
-        n_lower_steps: K.
+        n_lower_steps: The number K of steps on phi in each iteration.
         residual: Whether f is the network added to the score without its noise, see
             :meth:`~eblvm_lit.scores.base.ScoreEstimator.smooth`, so that the network learns the score of the data only;
             else it is the network only, as published.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For an energy whose score cannot be estimated so, or parts that do not fit together.
@@ -179,18 +179,18 @@ class VaGESFisher(FisherCritic):
     Args:
         energy: The model, which does not move.
         posterior: q.
-        divergence: Of q from p.
+        divergence: The divergence of q from p that the lower level minimises.
         critic: A network that maps v (B, *event) to (B, *event).
-        optimizer: Rule of the critic and of q.
-        n_lower_steps: K.
+        optimizer: The optimizer of the critic and of q.
+        n_lower_steps: The number K of steps on phi in each iteration.
         n_particles: L.
         residual: Whether f is the network added to VaES at the mean h of q, which is VaES of many particles where E is
             linear in h; else it is the network only, as published.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL

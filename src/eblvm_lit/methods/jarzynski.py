@@ -75,12 +75,12 @@ class Jarzynski(ContrastiveDivergence):
     Args:
         energy: The model.
         chain: The steps of the walkers.
-        optimizer: Rule of the only level.
+        optimizer: The optimizer of theta.
         n_chains: Number of walkers.
         resample_below: They are resampled where the effective number of them, :math:`1 / \sum_i w_i^2`, is below this
             fraction of all.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For an energy the chain cannot sample, or fewer than one walker.

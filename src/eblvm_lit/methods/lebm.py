@@ -45,8 +45,8 @@ class LEBM(Method):
         posterior_langevin: Steps of h+.
         optimizer: Rule of g.
         prior_optimizer: Rule of f; that of g if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For another kind of model.
@@ -94,7 +94,7 @@ class LEBM(Method):
         return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model."""
+        """Return the model, the only network."""
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:

@@ -35,11 +35,11 @@ class ParticleML(ContrastiveDivergence):
     Args:
         energy: The model, E(v, h).
         chain: Moves the particles: Langevin steps, or block Gibbs sweeps for a model with conditionals.
-        optimizer: Rule of the only level.
+        optimizer: The optimizer of theta.
         n_chains: Number of the model's particles.
         validation: As in :class:`~eblvm_lit.methods.contrastive_divergence.ContrastiveDivergence`.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For an energy the chain cannot sample, or fewer than one particle.

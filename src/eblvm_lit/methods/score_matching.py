@@ -26,10 +26,10 @@ class ScoreMatching(LossMethod):
     Args:
         energy: The model.
         objective: Functional of the score.
-        optimizer: Rule of the only level.
+        optimizer: The optimizer of theta.
         score: The estimator of the score; the exact score if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For an energy whose score cannot be computed so.

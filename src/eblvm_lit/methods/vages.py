@@ -37,17 +37,17 @@ class VaGES(LossMethod):
     al. 2021, section 3 and Algorithm 1.
 
     Args:
-        energy: The model, E(v, h; theta).
+        energy: The model, with the energy E(v, h; theta).
         objective: J, a functional of the score's values.
         score: VaES and VaGES, and where their particles come from.
-        optimizer: Rule of the upper level.
+        optimizer: The optimizer of theta in the upper level.
         posterior: q(h|v; phi); null where the particles come from p(h|v) itself.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
         lower_noise: ``fresh``, as published, or ``shared``: see :class:`~eblvm_lit.methods.bism.BiSM`.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For an objective that differentiates the score, or parts that do not fit together.

@@ -181,7 +181,7 @@ class GeneratorMethod(Method):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one v."""
+        """Return the shape of one v."""
         shaped = cast(GeneratorNetwork, self.generator) if self.energy is None else self.energy
         return shaped.event_shape
 

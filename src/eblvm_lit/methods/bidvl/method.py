@@ -40,21 +40,21 @@ class BiDVL(GeneratorMethod):
         posterior: The encoder q(h|v; omega_1).
         generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event).
         loss: What both levels minimise.
-        optimizer: Rule of the upper level.
+        optimizer: The optimizer of theta in the upper level.
         lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
         encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``shared``, as in the released
             code, it is a step of the lower level's optimizer with no gradient for the generator, which moments and
             weight decay still move, but in the very first step; ``own``, it has separate moments.
-        n_lower_steps: K.
+        n_lower_steps: The number K of steps on phi in each iteration.
         n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
             in memory. Published results have none.
         upper_first: Whether the upper level comes first, as in the code; else second, as in Algorithm 1.
         share_latents: Whether the upper level and the first lower step have the same h_hat, and so the same v_hat.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio

@@ -36,11 +36,11 @@ class SNGAN(GeneratorMethod):
         n_upper_steps: The critic's steps in an iteration.
         fresh_minibatches: Whether the minibatch is dealt out to the critic's steps, of which each then sees other data,
             as in the released code (``data.batch_size=500`` for five steps of 100 images); else all see the same data.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy

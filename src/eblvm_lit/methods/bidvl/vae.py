@@ -30,8 +30,8 @@ class VAE(GeneratorMethod):
         posterior: The encoder q(h|v; omega_1).
         generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event), and says its event_shape.
         optimizer: Rule of both.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
         ConfigError: For parts of different sizes.

@@ -38,16 +38,16 @@ class EnergyDiscrepancy(LossMethod):
 
     Args:
         energy: The model.
-        optimizer: Rule of the step on theta.
+        optimizer: The optimizer of theta.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
         noise_std: sigma, in the units of v; the paper's t is its square.
-        n_negatives: M.
-        w: The stabiliser, >= 0.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        n_negatives: The number M of negatives of each v.
+        w: The stabiliser w >= 0.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -118,7 +118,7 @@ class EnergyDiscrepancy(LossMethod):
         return at_u.view(u.shape[:2]) - at_v
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         terms = self.energy_differences(state, v, self.negatives(v, noise), noise)
         if self.w > 0:
             terms = torch.cat([terms, torch.full_like(terms[:1], math.log(self.w))])
@@ -140,21 +140,21 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
     estimates that Rhodes and Gutmann 2019 use in noise-contrastive estimation.
 
     Args:
-        energy: The model, E(v, h; theta).
-        optimizer: Rule of the upper level, which moves theta.
+        energy: The model, with the energy E(v, h; theta).
+        optimizer: The optimizer of theta in the upper level.
         posterior: q(h|v; phi); null for the exact free energy.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
         n_particles: L.
-        noise_std: sigma, in the units of v.
-        n_negatives: M.
-        w: The stabiliser, >= 0.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        noise_std: The standard deviation sigma of the perturbation, in the units of v.
+        n_negatives: The number M of negatives of each v.
+        w: The stabiliser w >= 0.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL

@@ -97,7 +97,7 @@ class LogDensityBound(LogDensity):
         n_particles: L.
         n_at_data: The number of particles at the data; one gives the evidence bound there.
         relaxed: Whether binary h are as q relaxes them, and not bits. Relaxed ones give the weights another mean.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL

@@ -35,14 +35,14 @@ class NCE(SelfNormalisedMethod):
     Args:
         energy: The model.
         noise_distribution: p_n.
-        optimizer: Rule of the step on theta and log Z.
+        optimizer: The optimizer of theta and log Z.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
-        nu: The number of samples y for each v.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        nu: The number of noise samples y for each v.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Attributes:
         model: The energy with log Z.
@@ -76,7 +76,7 @@ class NCE(SelfNormalisedMethod):
         return "as its logits are small differences of log-densities"
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         at_data, at_noise = self.terms(state, v, noise)
         return at_data + at_noise
 
@@ -92,20 +92,20 @@ class VNCE(NCE):
     Bao et al. 2021, code.
 
     Args:
-        energy: The model, E(v, h; theta).
+        energy: The model, with the energy E(v, h; theta).
         noise_distribution: p_n.
-        optimizer: Rule of the upper level, which moves theta and log Z.
+        optimizer: The optimizer of theta and log Z in the upper level.
         posterior: q(h|v; phi); null for NCE with the exact log-density.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
         n_particles: L.
-        nu: The number of samples y for each v.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        nu: The number of noise samples y for each v.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.noise_distributions.normal import StandardNormal

@@ -59,14 +59,14 @@ class SelfNormalisedMethod(LossMethod):
     Args:
         energy: The model.
         noise_distribution: p_n.
-        optimizer: Rule of the step on theta and log Z.
+        optimizer: The optimizer of theta and log Z.
         log_density: The log-density up to log Z; the exact one if not given.
-        nu: The number of samples y for each v.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        nu: The number of noise samples y for each v.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Attributes:
         model: The energy with log Z.

@@ -42,14 +42,14 @@ class SNL(SelfNormalisedMethod):
     Args:
         energy: The model.
         noise_distribution: p_n, the proposal.
-        optimizer: Rule of the step on theta and c.
+        optimizer: The optimizer of theta and c.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
-        n_proposals: nu, the number of samples y for each v.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        n_proposals: The number nu of samples y for each v.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Attributes:
         model: The energy with log Z.
@@ -125,20 +125,20 @@ class VSNL(SNL):
     2503.07021, for a learned prior; the form for any E(v, h) is ours.
 
     Args:
-        energy: The model, E(v, h; theta).
+        energy: The model, with the energy E(v, h; theta).
         noise_distribution: p_n, the proposal.
-        optimizer: Rule of the upper level, which moves theta and c.
+        optimizer: The optimizer of theta and c in the upper level.
         posterior: q(h|v; phi); null for SNL with the exact log-density.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
         n_particles: L.
-        n_proposals: nu, the number of samples y for each v.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        n_proposals: The number nu of samples y for each v.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> import torch
