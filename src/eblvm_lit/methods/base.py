@@ -30,7 +30,7 @@ from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["PRIOR_STATISTICS", "Method"]
 
-PRIOR_STATISTICS = "prior_statistics"  # the key in a checkpoint under which Method.load_prior_statistics finds its input
+PRIOR_STATISTICS = "prior_statistics"  # the checkpoint's key of the values that Method.load_prior_statistics loads
 
 
 class Method(

@@ -117,19 +117,21 @@ class LossMethod(Method):
         objective: Objective | None = None,
         lower_noise: LowerNoise = "fresh",
     ) -> None:
-        """Let K steps of each iteration fit q before the step down the loss; none if both parts are None.
+        """Add a lower level, which fits q by K steps in each iteration before the step on the loss.
+
+        If posterior and divergence are both None, the method has no lower level.
 
         Args:
-            posterior: q(h|v; phi).
-            divergence: The divergence of q from p that these steps descend.
+            posterior: The posterior q(h|v; phi).
+            divergence: The divergence of q from p that these steps minimise.
             n_lower_steps: The number K of steps on phi in each iteration.
-            lower_optimizer: Rule of these steps; that of the loss if not given.
-            objective: Perturbs the data at which q is fitted, as in
+            lower_optimizer: The optimizer of these steps; that of the loss if not given.
+            objective: The objective that perturbs the data at which q is fitted, as in
                 :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
-            lower_noise: ``fresh`` or ``shared``, see there.
+            lower_noise: ``fresh`` or ``shared``, as in :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
 
         Raises:
-            ConfigError: For a posterior without a divergence or the reverse, or parts that do not fit together.
+            ConfigError: If only one of posterior and divergence is given, or if the parts do not fit together.
         """
         if posterior is None and divergence is None:
             return
