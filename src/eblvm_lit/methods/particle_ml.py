@@ -26,18 +26,21 @@ class ParticleML(ContrastiveDivergence):
     .. math:: \mathrm{mean}_n\, E(v_n, h_n) - \mathrm{mean}_i\, E(v_i, h_i), \quad
         h_n \sim p(h | v_n), \; (v_i, h_i) \sim p(v, h)
 
-    All particles are constants, so the gradient tends to that of -log p(v) as they follow theta. Those of a
-    minibatch and those of the model move a few steps in each iteration and persist, in checkpoints too; the memory of
-    h_n is n_train x m numbers. With ``chain=gibbs`` h_n are drawn from p(h|v_n) itself, and no datum has memory.
-    Neither a posterior nor the free energy is needed. Processes that share the minibatch share all particles, and
-    each holds all of them. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both.
+    The particles count as constants in the gradient, which tends to that of -log p(v) if the particles keep up with
+    theta. Each iteration moves the particles of its minibatch and those of the model by a few steps. All particles are
+    kept from one iteration to the next, and in checkpoints. The h_n take the memory of n_train x m numbers, where m is
+    the number of latents. With ``chain=gibbs`` h_n is drawn anew from p(h|v_n), and nothing is kept for the examples.
+    Neither a posterior network nor the free energy is needed. If several processes share a minibatch, each keeps a copy
+    of all particles. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both kinds of particles.
 
     Args:
-        energy: The model, E(v, h).
-        chain: Moves the particles: Langevin steps, or block Gibbs sweeps for a model with conditionals.
+        energy: The model, with the energy E(v, h).
+        chain: The Markov chain that moves the particles: Langevin steps, or block Gibbs sweeps for a model with
+            tractable conditionals.
         optimizer: The optimizer of theta.
-        n_chains: Number of the model's particles.
-        validation: As in :class:`~eblvm_lit.methods.contrastive_divergence.ContrastiveDivergence`.
+        n_chains: The number of the model's particles.
+        validation: The validation loss, as in
+            :class:`~eblvm_lit.methods.contrastive_divergence.ContrastiveDivergence`.
         seed: The seed of all random numbers.
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 

@@ -42,7 +42,7 @@ class EnergyDiscrepancy(LossMethod):
         energy: The model.
         optimizer: The optimizer of theta.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
-        noise_std: sigma, in the units of v; the paper's t is its square.
+        noise_std: The standard deviation sigma of the perturbation, in the units of v; its square is the paper's t.
         n_negatives: The number M of negatives of each v.
         w: The stabiliser w >= 0.
         seed: The seed of all random numbers.
