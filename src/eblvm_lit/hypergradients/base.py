@@ -134,7 +134,7 @@ class Hypergradient(ABC):
         return {}
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how the hypergradient needs less memory, the most effective first."""
+        """Return advice on how to reduce the memory of the hypergradient, the most effective first."""
         return []
 
     @abstractmethod

@@ -69,7 +69,7 @@ class Unroll(Hypergradient):
         return f"N = {self.n_draws}"
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how the gradient needs less memory: fewer unrolled steps, or none."""
+        """Return advice on how to reduce the memory of the gradient: fewer unrolled steps, or none."""
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
 
     def __call__(

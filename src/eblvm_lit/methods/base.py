@@ -39,7 +39,9 @@ class Method(
     ABC,
     emits={"loss": Quantity(-1), "train/*_loss": Quantity(-1), "train/*_grad_norm": Quantity()},
 ):
-    """The base class of all methods. A subclass writes its paper's algorithm as :meth:`iteration`.
+    """The base class of all methods.
+
+    A subclass writes its paper's algorithm as :meth:`iteration`, with the paper's order of steps and symbols.
 
     One iteration processes one minibatch, whatever K and N are. Lightning's ``global_step`` counts iterations, because
     only the optimizer of the last group is stepped through Lightning. If several processes share a minibatch, together
@@ -171,7 +173,7 @@ class Method(
         return None if self.parts.objective is None else self.parts.objective.float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how an iteration needs less memory, the most effective first."""
+        """Return advice on how to reduce the memory of an iteration, the most effective first."""
         return ["lower data.batch_size"]
 
     # ------------------------------------------------------------------ the steps of an iteration
@@ -185,7 +187,7 @@ class Method(
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
         """Return the learning rates that an iteration uses, by name.
 
-        Each is a group, and the number of iterations by which the rate runs ahead in that group's schedule.
+        Each value is a group, and the number of iterations by which the rate runs ahead in that group's schedule.
         """
         return {name: (group, 0) for name, group in self.groups.items()}
 
@@ -317,7 +319,7 @@ class Method(
 
     @property
     def current_state(self) -> TrainState | None:
-        """Return the current state, including the optimizers' states; None if training has not started."""
+        """Return the current state with those of the optimizers; None before training, also in a loaded model."""
         return self.__dict__.get("_state")
 
     @property

@@ -228,5 +228,5 @@ class BiSM(Method):
         return super().float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how an iteration needs less memory, that of the hypergradient first."""
+        """Return advice on how to reduce the memory of an iteration, that of the hypergradient first."""
         return [*self.hypergradient.memory_hints(), *super().memory_hints()]

@@ -206,5 +206,5 @@ class ContrastiveDivergence(Method):
         return "as the gradient is a small difference of two means"
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how an iteration needs less memory, including the energy's own advice."""
+        """Return advice on how to reduce the memory of an iteration, including the energy's own advice."""
         return [*super().memory_hints(), *self.energy.memory_hints()]

@@ -99,7 +99,7 @@ class LEBM(Method):
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the groups of f (``prior``) and of g (``generator``)."""
+        """Return the groups of f (``prior``) and of g (``generator``), in the order of their steps."""
         return {
             "prior": ParamGroup("theta", self.prior_optimizer, "prior."),
             "generator": ParamGroup("theta", self.optimizer, "generator."),

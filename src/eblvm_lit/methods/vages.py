@@ -110,7 +110,10 @@ class VaGES(LossMethod):
         return super().parts._replace(objective=self.objective)
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
-        """Share the perturbed data between the levels if the lower level says so, see :meth:`PosteriorFit.share`."""
+        """Share the upper level's perturbed data with the lower level, if there is one and its noise is shared.
+
+        See :meth:`~eblvm_lit.methods.posterior_fit.PosteriorFit.share`.
+        """
         return (theta, noise) if self.fit is None else self.fit.share(theta, v, noise)
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
@@ -151,7 +154,7 @@ class VaGES(LossMethod):
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how an iteration needs less memory, for example with fewer latents."""
+        """Return advice on how to reduce the memory of an iteration, which includes fewer latents."""
         return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
     def failure_hint(self, quantity: str) -> str | None:

@@ -131,7 +131,7 @@ class BiDVL(GeneratorMethod):
             for _ in range(n):
                 noise[name].append(self.draw(v, generator))
         noise["upper"] = noise["upper"][0]
-        if "upper_encoder" in noise:  # discard this draw, because the encoder's step uses the samples of the energy's
+        if "upper_encoder" in noise:  # the encoder's step uses the samples of the energy's step, not its own draw
             noise["upper_encoder"] = noise["upper"]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
@@ -182,9 +182,9 @@ class BiDVL(GeneratorMethod):
         }
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper objective and the lower loss as functions of psi' and omega, for unrolling.
+        """Return the upper objective and the lower loss as functions of psi' and omega, for unrolled lower steps.
 
-        Their evaluations change no buffers of the state.
+        Their evaluation does not change the state's buffers.
         """
 
         def networks(theta: Params, omega: Params, fixed: Params) -> Networks:
@@ -216,7 +216,7 @@ class BiDVL(GeneratorMethod):
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how an iteration needs less memory; fewer unrolled steps come first, if there are any."""
+        """Return advice on how to reduce the memory of an iteration; fewer unrolled steps come first, if there are any."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 
