@@ -216,7 +216,7 @@ class BiDVL(GeneratorMethod):
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; fewer unrolled steps come first, if there are any."""
+        """Return advice on how to reduce the memory of an iteration; fewer unrolled steps come first, if any."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 
