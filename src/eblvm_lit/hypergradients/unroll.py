@@ -65,7 +65,7 @@ class Unroll(Hypergradient):
 
     @property
     def title(self) -> str:
-        """Return the number of unrolled steps in words."""
+        """Return the number of unrolled steps, as ``N = ...``."""
         return f"N = {self.n_draws}"
 
     def memory_hints(self) -> list[str]:
@@ -84,7 +84,7 @@ class Unroll(Hypergradient):
             moments = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
                 # Each step uses the gradient of the whole minibatch's G. If each process unrolled the steps on its own
-                # examples, the mean of their hypergradients would be another one.
+                # examples, the mean of their hypergradients would differ from that of one process.
                 grads = descended(theta, unrolled, i)
                 grads = grads if problem.mean is None else problem.mean(grads)
                 unrolled, moments = rule.update(unrolled, grads, moments, lr)

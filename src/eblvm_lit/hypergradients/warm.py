@@ -29,7 +29,7 @@ class Warm(CurvatureHypergradient):
 
     Args:
         n_steps: The number of steps of w in each iteration.
-        step_size: The step size rho. Null replaces the steps by conjugate-gradient steps, which need no step size but
+        step_size: The step size rho. None replaces the steps by conjugate-gradient steps, which need no step size but
             one more curvature product in each iteration.
         damping: The number lambda, which is added to the curvature's diagonal.
         curvature: ``hessian`` for the Hessian of G, or ``fisher`` for the Fisher information of q in its place, which

@@ -4,7 +4,8 @@ v ~ q(v) are the data and h ~ q(h|v; omega_1) their latents; h_hat ~ N(0, I) are
 v_hat = G(h_hat; omega_2) its samples. Each term has one value for each example, shape (B,). The terms of the lower
 level are A, the reconstruction of v and the divergence of q(h|v) from the prior, weighted by r(v); B, the energy of
 v_hat; and C, the error of the encoder's latents at v_hat. The terms of the upper level are D, the energy of v minus
-that of v_hat; and E, which is minus C for the encoder. Reference for all: Kan et al. 2022, Eq. 11 to 14, and code.
+that of v_hat; and E, which has the opposite gradient of C for the encoder. Reference for all: Kan et al. 2022, Eq. 11
+to 14, and code.
 """
 
 from __future__ import annotations
