@@ -32,9 +32,9 @@ class AnnealedLikelihood(Method):
     .. math:: \mathrm{mean}\, F(v + \sigma \epsilon) - \mathrm{mean}\, F(x), \quad F(v) = E(v, \mathbb{E}_q[h|v])
 
     x are the chains at T = 1. Score matching learns the slopes of the energy, but it does not see the relative weights
-    of modes that lie apart, nor modes far from the data. Chains that start hot find both errors. A short training with
-    this method, which starts from the parameters of a trained model (``init_from``), corrects them. It trains only the
-    model; q stays fixed, so that F is known. If the energy has a tractable free energy, that is F.
+    of modes that lie apart, nor modes far from the data. Chains that start hot reveal errors of both kinds. A short
+    training with this method, which starts from the parameters of a trained model (``init_from``), corrects them. It
+    trains only the model; q stays fixed, so that F is known. If the energy has a tractable free energy, that is F.
 
     Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo with all chains. A chain's age a is the number of
     moves since it started, and the temperature of a move depends on the age before the move:

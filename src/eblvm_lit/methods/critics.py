@@ -27,7 +27,7 @@ __all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    r"""Compute the quantity that a critic f maximises, for each example.
+    r"""Compute the bracket, the quantity whose mean a critic f maximises, for each example.
 
     .. math:: s^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2
 
@@ -55,15 +55,15 @@ def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor)
 
 
 class FisherCritic(LossMethod):
-    r"""The estimation of the Fisher divergence of the data from a fixed model, by training a critic f.
+    r"""The method that estimates the Fisher divergence of the data from a fixed model, by training a critic f.
 
     .. math:: D_F(p_D \| p_\theta) = \tfrac12 E_{p_D} \|s_\theta(v) - \nabla_v \log p_D(v)\|^2
         = \max_f E_{p_D} [s_\theta(v)^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2]
 
-    u are random signs. The maximum is at :math:`f = s_\theta - \nabla_v \log p_D`. Because the bracket is linear in the
-    score, an estimate of the score may replace it if its mean is right. If the score needs a posterior, an iteration
-    makes K steps on phi that decrease the divergence of q(h|v) from p(h|v), and then one step on the critic.
-    Reference: Bao et al. 2021, section 4.3 and appendix F.3.
+    u are random signs. The maximum is at :math:`f = s_\theta - \nabla_v \log p_D`. The expression in brackets
+    (:func:`bracket`) is linear in the score, so an estimate of the score may replace the score if its mean is right.
+    If the score needs a posterior, an iteration makes K steps on phi that decrease the divergence of q(h|v) from
+    p(h|v), and then one step on the critic. Reference: Bao et al. 2021, section 4.3 and appendix F.3.
 
     Args:
         energy: The model, which is not trained.
@@ -170,7 +170,7 @@ class FisherCritic(LossMethod):
 
 
 class VaGESFisher(FisherCritic):
-    r"""The estimation of the Fisher divergence by a critic, with VaES as the model's score.
+    r"""The method that estimates the Fisher divergence by a critic, with VaES as the model's score.
 
     It is a :class:`FisherCritic` whose score is estimated with particles from a posterior:
 

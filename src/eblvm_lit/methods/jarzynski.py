@@ -63,8 +63,8 @@ class Jarzynski(ContrastiveDivergence):
     .. math:: \nabla\, \mathrm{mean}\, F(v) - \sum_i w_i \nabla F(X_i), \quad w = \mathrm{softmax}(A), \qquad
         \log Z = \log \mathrm{mean}_i\, e^{A_i}
 
-    In each iteration k chain steps with transition density T, for the previous parameters theta^-, move X to X', and
-    the log-weights follow the step from theta^- to theta:
+    From one iteration to the next, k chain steps with the transition density T of the previous parameters theta^- move
+    X to X', and an optimizer step moves theta^- to theta. The log-weights are corrected for both:
 
     .. math:: A \leftarrow A + F_{\theta^-}(X) - F_\theta(X') + \log \frac{T(X' \to X)}{T(X \to X')}
 
