@@ -111,7 +111,7 @@ class ContrastiveDivergence(Method):
         return {name: self.get_buffer(name) for name in names}
 
     def unshared_buffers(self) -> set[str]:
-        """Return the persistent chains, and the flag that says whether they have started."""
+        """Return the names of the persistent chains and of the flag for their start, which only training needs."""
         return set(self.persistent_buffers())
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
