@@ -15,13 +15,13 @@ __all__ = ["Divergence"]
 
 
 class Divergence(ABC):
-    """A divergence of q(h|v) from p(h|v), up to a constant of v, estimated with reparametrised particles.
+    """A divergence of q(h|v) from p(h|v), up to a term that depends only on v, estimated with reparametrised latents.
 
     Args:
-        n_particles: Number of particles L.
+        n_particles: The number L of latents drawn from q(h|v) for each v.
 
     Attributes:
-        curved_as_information: Whether its Hessian in phi is the Fisher information of q where q = p.
+        curved_as_information: Whether the divergence's Hessian in phi equals the Fisher information of q where q = p.
     """
 
     curved_as_information = False
@@ -29,13 +29,13 @@ class Divergence(ABC):
     def __init__(self, *, n_particles: PositiveInt = 1) -> None:
         self.n_particles = n_particles
 
-    def check(self, posterior: Posterior) -> None:  # noqa: B027 - most fit every posterior
-        """Refuse a posterior this divergence cannot train."""
+    def check(self, posterior: Posterior) -> None:  # noqa: B027 - most divergences can train every posterior
+        """Raise a ConfigError for a posterior that this divergence cannot train."""
 
     def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Noise for :meth:`loss`, shape (*shape, L, B, H)."""
+        """Draw the noise that :meth:`loss` needs, shape (*shape, L, B, H)."""
         return posterior.noise((*shape, self.n_particles), v, generator)
 
     @abstractmethod
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Estimate per example, shape (B,), of v (B, *event) and noise (L, B, H)."""
+        """Estimate the divergence of each example, shape (B,), from v (B, *event) and noise (L, B, H)."""

@@ -1,4 +1,4 @@
-"""Fisher divergence between q(h|v) and p(h|v)."""
+"""The Fisher divergence of q(h|v) from p(h|v)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ __all__ = ["Fisher"]
 
 
 class Fisher(Divergence):
-    r"""Fisher divergence of q(h|v) from p(h|v); needs continuous latents, and no constant is missing.
+    r"""The Fisher divergence of q(h|v) from p(h|v), for continuous latents.
 
     .. math:: \tfrac12 E_{q(h|v)} \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
 
-    h is reparametrised, the derivative is partial in h, and phi is reached through both. Reference: Bao et al. 2020,
-    Eq. 11.
+    The value is the divergence itself: unlike for KL, no unknown term that depends on v is left out. The gradient in h
+    is a partial derivative at constant q. The gradient in phi goes through the reparametrised h and through
+    log q(h|v). Reference: Bao et al. 2020, Eq. 11.
 
     Example:
         >>> import torch
@@ -33,10 +34,10 @@ class Fisher(Divergence):
     """
 
     def check(self, posterior: Posterior) -> None:
-        """Refuse binary latents.
+        """Raise a ConfigError for a posterior over binary latents.
 
         Raises:
-            ConfigError: If grad_h log q(h|v) has no meaning.
+            ConfigError: If the latents are binary, so that grad_h log q(h|v) does not exist.
         """
         if not posterior.continuous:
             raise ConfigError(
@@ -45,7 +46,7 @@ class Fisher(Divergence):
             )
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """The divergence's estimate, shape (B,)."""
+        """Estimate the Fisher divergence of each example, shape (B,)."""
         q_params = posterior.distribution_params(v)
         energy_at_v = energy.at(v)
 

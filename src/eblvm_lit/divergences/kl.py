@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergence: the evidence bound and its importance-weighted form."""
+"""The Kullback-Leibler divergence: the negative evidence bound and its importance-weighted form."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ __all__ = ["IWAE", "KL", "importance_weighted_bound"]
 
 
 class KL(Divergence):
-    r"""KL(q(h|v) || p(h|v)) up to log p(v) + log Z: the negative evidence bound.
+    r"""The divergence KL(q(h|v) || p(h|v)) minus (log p(v) + log Z): the negative evidence bound.
 
     .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)]
 
-    Reference: Bao et al. 2020, Eq. 10. One reparametrised (relaxed) particle by default, as published.
+    Reference: Bao et al. 2020, Eq. 10. The default is the paper's: one reparametrised latent for each v, relaxed if
+    the latents are binary.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -33,18 +34,18 @@ class KL(Divergence):
     curved_as_information = True
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """The bound's estimate, shape (B,)."""
+        """Estimate the negative evidence bound of each example, shape (B,)."""
         q_params = posterior.distribution_params(v)
         h = posterior.rsample_given(q_params, noise)
         return (posterior.log_prob_given(q_params, h) + energy.energy(v, h)).mean(0)
 
 
 class IWAE(Divergence):
-    r"""The importance-weighted bound with L particles; L = 1 is :class:`KL`.
+    r"""The negative importance-weighted bound with L particles, which equals :class:`KL` for L = 1.
 
     .. math:: -\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v)), \quad h_l \sim q(h|v)
 
-    Reference: Burda et al. 2016, Eq. 8, an option of Bao et al. 2020's code.
+    Reference: Burda et al. 2016, Eq. 8. The code of Bao et al. 2020 has it as an option.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -56,23 +57,23 @@ class IWAE(Divergence):
     """
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """The negative bound's estimate, shape (B,)."""
+        """Estimate the negative importance-weighted bound of each example, shape (B,)."""
         return importance_weighted_bound(energy, v, *posterior.rsample_and_log_prob(v, noise))
 
 
 def importance_weighted_bound(energy: Energy, v: Tensor, h: Tensor, log_q: Tensor) -> Tensor:
-    r""":math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, at least F(v) on average.
+    r"""Compute :math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, whose mean is at least F(v).
 
     Reference: Burda et al. 2016, Eq. 8.
 
     Args:
-        energy: The model.
-        v: Shape (B, *event).
-        h: Draws of q(h|v), shape (L, B, H).
-        log_q: log q(h|v), shape (L, B).
+        energy: The model's energy E.
+        v: The examples, shape (B, *event).
+        h: L draws from q(h|v) for each v, shape (L, B, H).
+        log_q: The log-density log q(h|v) of each draw, shape (L, B).
 
     Returns:
-        Shape (B,).
+        The bound of each example, shape (B,).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM

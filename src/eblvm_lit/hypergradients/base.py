@@ -1,4 +1,4 @@
-"""The contract of hypergradients, and the bi-level problem that they differentiate."""
+"""The base class of hypergradients, and the bi-level problem that they differentiate."""
 
 from __future__ import annotations
 
@@ -32,25 +32,28 @@ LinearMap = Callable[[Params], Params]
 
 
 class BilevelProblem(NamedTuple):
-    r"""min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
+    r"""The bi-level problem min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
 
-    J and G are means over this process' rows of the minibatch.
+    If several processes share a minibatch, J and G are means over this process' examples.
 
     Attributes:
-        upper: J(theta, phi), a scalar; J(theta, phi, refine), of a refined posterior (a
-            :data:`~eblvm_lit.scores.bilevel.Refinement`), where ``energy`` and ``posterior`` are given.
-        lower: G(theta, phi, i), a scalar, with the i-th draw of noise.
-        optimizer: The rule of the lower level.
-        state: Its live state.
-        lr: Its learning rate now.
-        lower_gradient: (theta, phi, i) -> the direction of the lower steps, where a part of phi is fixed in G;
-            None for the gradient of G.
-        information: (phi, w) -> the Fisher information of q(h|v; phi), averaged over the minibatch, times w.
-        mean: Named tensors that are means over this process' rows -> their means over the whole minibatch; None where
-            this process holds all rows.
+        upper: The function J(theta, phi), with a scalar value. If ``energy`` and ``posterior`` are given, it has a
+            third argument, J(theta, phi, refine), where refine is a :data:`~eblvm_lit.scores.bilevel.Refinement` of
+            the posterior.
+        lower: The function G(theta, phi, i), with a scalar value, which uses the i-th draw of noise.
+        optimizer: The optimizer of the lower level.
+        state: The present state of this optimizer.
+        lr: The present learning rate of this optimizer.
+        lower_gradient: A function of (theta, phi, i) that returns the direction of the lower steps, if a part of phi
+            counts as constant in G; None if the direction is the gradient of G in phi.
+        information: A function of (phi, w) that returns the Fisher information of q(h|v; phi), averaged over the
+            minibatch, times w.
+        mean: A function that maps named tensors, which are means over this process' examples, to their means over the
+            whole minibatch; None if this process holds all examples.
         energy: The model, for a hypergradient that refines q(h|v) with it.
-        posterior: q.
-        latent_noise: Noise of the hypergradient's ``n_latents`` latents of each v, shape (n_latents, B, H).
+        posterior: The posterior q, for such a hypergradient.
+        latent_noise: The noise of the ``n_latents`` latents of each v that the hypergradient draws, shape
+            (n_latents, B, H).
     """
 
     upper: Callable[..., Tensor]
@@ -66,18 +69,18 @@ class BilevelProblem(NamedTuple):
     latent_noise: Tensor | None = None
 
     def whole(self, tensors: Params) -> Params:
-        """Means over the whole minibatch, of means over this process' rows."""
+        """Return the means over the whole minibatch, given the means over this process' examples."""
         return tensors if self.mean is None else self.mean(tensors)
 
 
 class LowerLevel(NamedTuple):
-    """What fits phi: what a hypergradient may demand something of.
+    """The parts that fit phi, which a hypergradient checks before it is used.
 
     Attributes:
         energy: The model.
-        posterior: q.
-        divergence: What G estimates.
-        optimizer: The rule that descends G.
+        posterior: The posterior q.
+        divergence: The divergence that G estimates.
+        optimizer: The optimizer that minimises G.
     """
 
     energy: Energy
@@ -87,12 +90,12 @@ class LowerLevel(NamedTuple):
 
 
 class HypergradientStep(NamedTuple):
-    """What a hypergradient gives in one iteration.
+    """The result of a hypergradient in one iteration.
 
     Attributes:
-        value: J, for the record.
+        value: The value of J, which is logged.
         gradient: The estimate of dJ(theta, phi*(theta))/dtheta.
-        state: What it keeps for the next iteration.
+        state: The tensors that the hypergradient keeps for the next iteration.
     """
 
     value: Tensor
@@ -101,12 +104,13 @@ class HypergradientStep(NamedTuple):
 
 
 class Hypergradient(ABC):
-    """An estimate of dJ(theta, phi*(theta))/dtheta at the live phi, which does not move.
+    """An estimator of dJ(theta, phi*(theta))/dtheta at the current phi, which it does not change.
 
     Attributes:
-        n_draws: How many draws of lower-level noise it uses.
-        n_latents: How many latents of each v it draws.
-        lr_ahead: Its steps have the lower level's learning rate of so many iterations later.
+        n_draws: The number of draws of lower-level noise that the estimator uses.
+        n_latents: The number of latents that the estimator draws for each v.
+        lr_ahead: The number of iterations by which the estimator's steps run ahead in the lower level's learning-rate
+            schedule: 0 for the rate of the current iteration, 1 for that of the next one.
     """
 
     n_draws: int
@@ -115,49 +119,53 @@ class Hypergradient(ABC):
 
     @property
     def title(self) -> str:
-        """What it is in a few words, for the first line of a run."""
+        """Return the hypergradient's name in a few words, for the line that a run prints first."""
         return type(self).__name__
 
-    def check(self, lower: LowerLevel) -> None:  # noqa: B027 - most fit every lower level
-        """Refuse a lower level that this hypergradient does not fit.
+    def check(self, lower: LowerLevel) -> None:  # noqa: B027 - most hypergradients fit every lower level
+        """Raise a ConfigError for a lower level that this hypergradient does not fit.
 
         Raises:
-            ConfigError: Saying what fits.
+            ConfigError: If the parts do not fit. The message says which would.
         """
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """What it keeps from one iteration to the next, before the first one; saved in checkpoints."""
+        """Return the first value of the tensors that are kept from one iteration to the next and in checkpoints."""
         return {}
 
     def memory_hints(self) -> list[str]:
-        """What makes it need less memory."""
+        """Return advice on how to reduce the memory of the hypergradient, the most effective first."""
         return []
 
     @abstractmethod
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """J and its estimated hypergradient with respect to theta.
+        """Compute J and estimate its hypergradient with respect to theta.
 
         Args:
-            problem: J, G, and what descends G.
-            theta: Parameters of the model.
-            phi: Parameters of the posterior.
-            state: Of the iteration before, see :meth:`init_state`; one that keeps nothing needs none.
+            problem: The functions J and G, and the optimizer that minimises G.
+            theta: The parameters of the model.
+            phi: The parameters of the posterior.
+            state: The tensors that the previous iteration kept, see :meth:`init_state`. A hypergradient that keeps
+                nothing does not need them.
         """
 
 
 def adam_preconditioner(problem: BilevelProblem) -> LinearMap:
-    r"""Division by :math:`D = \sqrt{\hat s} + \varepsilon` of the lower level's Adam, with its live second moments."""
+    r"""Return a function that divides by :math:`D = \sqrt{\hat s} + \varepsilon` of the lower level's Adam.
+
+    :math:`\hat s` are Adam's present second moments, corrected for their bias.
+    """
     root = cast(Adam, problem.optimizer).root(problem.state)
     return lambda w: tree_map(torch.div, w, root)
 
 
 def needs_adam(lower: LowerLevel) -> None:
-    """Refuse a lower optimizer that has no second moments.
+    """Raise a ConfigError for a lower-level optimizer without second moments.
 
     Raises:
-        ConfigError: In that case.
+        ConfigError: If the optimizer is not Adam.
     """
     if not isinstance(lower.optimizer, Adam):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The mixed product of implicit hypergradients by a finite difference of first-order gradients."""
+"""Implicit hypergradients that replace second derivatives by a finite difference or by Adam's diagonal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ __all__ = ["AdamAdjoint", "FiniteDifference", "difference_product"]
 
 
 def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params, radius: float) -> Params:
-    r"""The mixed derivative times a vector, by a central difference.
+    r"""Approximate the mixed second derivative of G times a vector w by a central difference.
 
     .. math:: \partial_\theta \partial_\phi G\, w \approx
         \frac{\partial_\theta G(\theta, \phi + \epsilon w) - \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon},
         \quad \epsilon = r / \|w\|
 
-    The error is of order :math:`\epsilon^2`. Both gradients see the same noise. Reference: Liu et al. 2019, DARTS.
+    The error is of order :math:`\epsilon^2`. Both gradients use the same noise. ``radius`` is r.
+    Reference: Liu et al. 2019, DARTS.
 
     Example:
         >>> problem = BilevelProblem(None, lambda theta, phi, i: theta["t"] * phi["f"], None, {}, 0.1)
@@ -32,7 +33,7 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
         {'t': tensor(2.)}
     """
     size = norm(w)
-    # where w is zero, so is the product: any step will do
+    # If w is zero, the product is zero for every step length; this one avoids a division by zero.
     epsilon = radius / torch.where(size > 0, size, torch.ones_like(size))
     sides = []
     for sign in (1, -1):
@@ -42,16 +43,16 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
 
 
 class AdamAdjoint(AdjointHypergradient):
-    r"""An adjoint without any product: Adam's diagonal replaces the Hessian.
+    r"""The implicit hypergradient whose adjoint w is computed with Adam's diagonal in place of the Hessian.
 
     .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
 
-    Cheap, and biased. It is the indirect term of one unrolled step of Adam with the learning rate
-    :math:`\alpha / (1 - \beta_1)`, far from the first step, at a constant second moment. Reference: Choe et
-    al. 2023, SAMA.
+    It needs no Hessian-vector product, so it is cheap, but it is biased. Its indirect term equals that of one unrolled
+    step of Adam with the learning rate :math:`\alpha / (1 - \beta_1)`, late in training and with a constant second
+    moment. Reference: Choe et al. 2023, SAMA.
 
     Args:
-        scale: alpha.
+        scale: The factor alpha.
 
     Example:
         >>> AdamAdjoint(scale=0.1).title
@@ -63,37 +64,37 @@ class AdamAdjoint(AdjointHypergradient):
 
     @property
     def title(self) -> str:
-        """The replacement of the Hessian."""
+        """Return the hypergradient's name in a few words."""
         return "implicit hypergradient with Adam's diagonal"
 
     def check(self, lower: LowerLevel) -> None:
-        """Refuse a lower level without Adam.
+        """Raise a ConfigError for a lower level that Adam does not optimize.
 
         Raises:
-            ConfigError: In that case.
+            ConfigError: If the lower level's optimizer is not Adam.
         """
         needs_adam(lower)
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """The scaled gradient."""
+        """Return the adjoint w = -alpha D^-1 dJ/dphi, and no tensors to keep."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 
 class FiniteDifference(AdjointHypergradient):
-    r"""An implicit hypergradient whose mixed derivative is a difference of gradients: see :func:`difference_product`.
+    r"""The implicit hypergradient whose mixed derivative is a difference of gradients, see :func:`difference_product`.
 
     .. math:: \partial_\theta J + \frac{\partial_\theta G(\theta, \phi + \epsilon w) -
         \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon}, \quad \epsilon = r / \|w\|
 
-    No second derivative of G is taken if the adjoint takes none: :class:`AdamAdjoint`, or another with
-    ``curvature="fisher"``.
+    No second derivative of G is needed if the computation of w needs none, which holds for :class:`AdamAdjoint` and
+    for the other adjoints with ``curvature="fisher"``.
 
     Args:
-        adjoint: Gives w: :class:`AdamAdjoint`, :class:`~eblvm_lit.hypergradients.warm.Warm` or
-            :class:`~eblvm_lit.hypergradients.implicit.Implicit`.
-        radius: r, how far phi moves.
+        adjoint: The hypergradient whose adjoint w is used: :class:`AdamAdjoint`,
+            :class:`~eblvm_lit.hypergradients.warm.Warm` or :class:`~eblvm_lit.hypergradients.implicit.Implicit`.
+        radius: The distance r by which phi is moved in either direction.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -113,23 +114,23 @@ class FiniteDifference(AdjointHypergradient):
 
     @property
     def title(self) -> str:
-        """With that of the adjoint."""
+        """Return the hypergradient's name in a few words, which includes the adjoint's."""
         return f"{self.inner.title}, mixed product by a finite difference"
 
     def check(self, lower: LowerLevel) -> None:
-        """Refuse what the adjoint refuses."""
+        """Raise a ConfigError for a lower level that the adjoint does not fit."""
         self.inner.check(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """That of the adjoint."""
+        """Return the first value of the tensors that the adjoint keeps."""
         return self.inner.init_state(phi)
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """w."""
+        """Return the inner hypergradient's adjoint w, and the tensors that it keeps."""
         return self.inner.adjoint(problem, theta, phi, outer, state)
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """The central difference along w."""
+        """Approximate the mixed derivative times w by a central difference."""
         return difference_product(problem, theta, phi, w, self.radius)

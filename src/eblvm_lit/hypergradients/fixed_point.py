@@ -1,4 +1,4 @@
-"""The hypergradient through a natural-gradient step of the posterior at each v, with phi fixed."""
+"""The hypergradient through natural-gradient steps of the posterior at each v, with phi fixed."""
 
 from __future__ import annotations
 
@@ -19,32 +19,36 @@ __all__ = ["FixedPoint"]
 
 
 class FixedPoint(Hypergradient):
-    r"""The gradient of J where q(h|v) depends on theta through steps of its mean-field iteration, and phi is fixed.
+    r"""The gradient of J at a posterior that depends on theta through mean-field steps, while phi is fixed.
 
     .. math:: \lambda^*(v) = T(\lambda^*(v); v, \theta), \quad
         T(\lambda; v, \theta) = -\nabla_m E_{q_\lambda}[E(v, h; \theta)]
     .. math:: \frac{dJ}{d\theta} \approx \frac{d}{d\theta} J(\theta, q_{\tilde\lambda}), \quad
         \tilde\lambda(v; \theta) = T(\lambda_\phi(v); v, \theta)
 
-    At each v the optimal natural parameters of q are a fixed point of T, and the amortised :math:`\lambda_\phi(v)`
-    approximates it. One step of T makes them depend on theta without unrolling phi and without a Hessian of G; the
-    score differentiates T in v, too. For a GRBM, T is the exact posterior, and the hypergradient is exact at any phi,
-    with ``value="step"`` and ``step_size=1``: a smaller step leaves :math:`(1 - \alpha)^n` of the distance of lambda,
-    and ``value="phi"`` is exact at phi* alone. Otherwise the error at phi* is of order :math:`\rho^n`, where n is the
-    number of steps and :math:`\rho` is the contraction of T there. Of a Gaussian q with a fixed precision, phi has to
-    give the right width, too: what a wrong one adds stays, however many the steps. Where q's family does not contain
-    the posterior, lambda* is the best of the family.
-    References: Khan and Rue 2021 (the step); Bolte, Pauwels and Vaiter 2023 (its derivative).
+    :math:`\lambda` are the natural parameters of q(h|v), and m its mean parameters. At each v the optimal natural
+    parameters are a fixed point of T, which the network's output :math:`\lambda_\phi(v)` approximates. One step of T
+    makes them depend on theta, without unrolling phi and without a Hessian of G. The score's derivative in v also goes
+    through T.
+
+    For a GRBM, T maps to the exact posterior. With ``value="step"`` and ``step_size=1`` the hypergradient is then
+    exact for every phi; a smaller step leaves the fraction :math:`(1 - \alpha)^n` of the distance of lambda to
+    lambda*, and with ``value="phi"`` the hypergradient is exact only at phi*. For other models the error at phi* is of
+    order :math:`\rho^n`, where n is the number of steps and :math:`\rho` is the contraction factor of T at phi*. For a
+    Gaussian q with ``precision="fixed"`` the steps do not correct a wrong precision of phi: the error that it causes
+    stays, whatever the number of steps. If q's family does not contain the posterior, lambda* belongs to the best q of
+    the family. References: Khan and Rue 2021 (the step); Bolte, Pauwels and Vaiter 2023 (its derivative).
 
     Args:
-        n_steps: n.
-        value: ``step`` evaluates J at the refined :math:`\tilde\lambda`; ``phi`` evaluates it at :math:`\lambda_\phi`,
-            and takes only the derivative in theta from the steps.
-        step_size: alpha, of each natural-gradient step; 1 is T itself, less damps it where T does not contract.
-        n_particles: By how many latents of q each step estimates the expectation; 0 for the derivative of E at q's
-            mean, which is exact for an energy that is linear in each binary latent, or quadratic in Gaussian ones.
-        precision: Of a Gaussian q, ``fixed``, as phi has it, or ``stepped`` with the mean, by a step that keeps it
-            positive: P (1 + x + x^2 / 2) where T has P (1 + x).
+        n_steps: The number n of natural-gradient steps.
+        value: ``step`` evaluates J at the refined :math:`\tilde\lambda`. ``phi`` evaluates J at :math:`\lambda_\phi`
+            and uses the steps only for the derivative in theta.
+        step_size: The size alpha of each step: 1 applies T itself, and a smaller value damps T if it does not contract.
+        n_particles: The number of latents drawn from q to estimate the expectation in each step. 0 evaluates the
+            derivative of E at the mean of q instead, which is exact for an energy that is linear in each binary
+            latent, or quadratic in Gaussian latents.
+        precision: For a Gaussian q, ``fixed`` leaves its precision P at the value that phi gives, and ``stepped`` also
+            moves P, by a step that keeps it positive: to P (1 + x + x^2 / 2), where T would give P (1 + x).
 
     Example:
         >>> import torch
@@ -81,14 +85,14 @@ class FixedPoint(Hypergradient):
 
     @property
     def title(self) -> str:
-        """The number of steps."""
+        """Return the hypergradient's name in a few words, with the number of steps."""
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
 
     def check(self, lower: LowerLevel) -> None:
-        """Refuse a family of posteriors without natural parameters, and a precision to step that is not there.
+        """Raise a ConfigError for a posterior whose natural parameters or precision cannot be stepped.
 
         Raises:
-            ConfigError: In these cases.
+            ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and it is binary.
         """
         posterior = lower.posterior
         if not posterior.has_natural_params:
@@ -105,7 +109,7 @@ class FixedPoint(Hypergradient):
     def steps(
         self, posterior: Posterior, energy: LatentEnergy, q_params: DistributionParams, noise: Tensor
     ) -> DistributionParams:
-        """The parameters of q after n steps."""
+        """Return the parameters of q(h|v) after the n natural-gradient steps."""
         for i in range(self.n_steps):
             particles = noise[i * self.n_particles : (i + 1) * self.n_particles] if self.n_particles else None
             q_params = posterior.natural_gradient_step(
@@ -116,7 +120,7 @@ class FixedPoint(Hypergradient):
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """J, at the refined posterior or at phi, and its gradient through the steps."""
+        """Compute J, at the refined posterior or at phi, and its gradient through the steps."""
         posterior = cast(Posterior, problem.posterior)
         noise = cast(Tensor, problem.latent_noise)
         constant_energy = bind(cast(Energy, problem.energy), detached(theta))
@@ -125,7 +129,7 @@ class FixedPoint(Hypergradient):
             refined = self.steps(posterior, energy, q_params, noise)
             if self.value == "step":
                 return refined
-            # the same steps at constant theta: what is left is lambda_phi, with the derivative of the steps in theta
+            # Subtracting the same steps at constant theta leaves the value lambda_phi and the steps' theta-derivative.
             constant = self.steps(posterior, constant_energy.at(v), q_params, noise)
             return tree_map(lambda q, moved, same: q + (moved - same), q_params, refined, constant)
 

@@ -1,4 +1,4 @@
-"""Implicit differentiation of the lower problem."""
+"""Hypergradients by implicit differentiation of the lower-level problem."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _dot(a: Params, b: Params) -> Tensor:
 
 
 def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
-    """The derivative of G as phi moves along w."""
+    """Compute the derivative of G as phi moves along w."""
     return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
 
 
 def hessian_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-    r"""The lower Hessian times a vector, :math:`\partial_\phi^2 G(\theta, \phi)\, w`.
+    r"""Multiply the lower level's Hessian by a vector, :math:`\partial_\phi^2 G(\theta, \phi)\, w`.
 
     Example:
         >>> problem = BilevelProblem(None, lambda theta, phi, i: 3 * phi["f"] ** 2, None, {}, 0.1)
@@ -48,7 +48,7 @@ def hessian_product(problem: BilevelProblem, theta: Params, phi: Params, w: Para
 
 
 def mixed_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-    r"""The mixed derivative times a vector, :math:`\partial_\theta \partial_\phi G(\theta, \phi)\, w`.
+    r"""Multiply the mixed second derivative by a vector, :math:`\partial_\theta \partial_\phi G(\theta, \phi)\, w`.
 
     Example:
         >>> problem = BilevelProblem(None, lambda theta, phi, i: theta["t"] * phi["f"], None, {}, 0.1)
@@ -63,16 +63,16 @@ def conjugate_gradient(
 ) -> Params:
     """Solve A x = b for a symmetric A by n_terms steps of preconditioned conjugate gradient.
 
-    Where A turns out not to be positive along a search direction (a noisy Hessian far from the lower optimum), the
-    iteration stays where it is: the solution in the subspace searched so far.
+    If A is not positive along a search direction, as a noisy Hessian far from the lower optimum may be, the iteration
+    stops and returns the solution in the subspace that it has searched so far.
 
     Args:
-        matvec: Multiplies by A.
+        matvec: A function that multiplies a vector by A.
         b: The right-hand side.
-        n_terms: Number of steps; each multiplies by A once.
-        start: Where they start, at the price of one more product; zero if not given.
-        precondition: Multiplies by an approximate inverse of A that is symmetric and positive; the identity if not
-            given.
+        n_terms: The number of steps; each multiplies by A once.
+        start: The first x, which costs one more product with A; zero if not given.
+        precondition: A function that multiplies by an approximate inverse of A, symmetric and positive; the identity
+            if not given.
 
     Example:
         >>> conjugate_gradient(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 1)
@@ -106,7 +106,8 @@ def conjugate_gradient(
 def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Params:
     r"""Approximate :math:`A^{-1} b` by :math:`\alpha \sum_{i<n} (I - \alpha A)^i b`.
 
-    With the step size of a plain descent this is what unrolling it n_terms steps from the lower optimum gives.
+    If alpha is the step size of plain gradient descent, this equals the result of unrolling n_terms steps of that
+    descent, which start at the lower optimum. ``step_size`` is alpha, ``n_terms`` is n.
 
     Example:
         >>> neumann(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 60, 0.1)
@@ -121,12 +122,13 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
 
 
 class AdjointHypergradient(Hypergradient):
-    r"""The gradient at fixed phi, and the mixed derivative times an adjoint w.
+    r"""The sum of the gradient at fixed phi and of the mixed derivative times an adjoint w.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
         w \approx -(\partial_\phi^2 G)^{-1}\, \partial_\phi J
 
-    Exact at the lower optimum with w exact: the implicit function theorem. A subclass says how w is found.
+    By the implicit function theorem the sum is exact if phi is at the lower optimum and w is exact. A subclass
+    computes w.
     """
 
     n_draws = 1
@@ -135,38 +137,38 @@ class AdjointHypergradient(Hypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """w, and what is kept for the next iteration.
+        """Compute the adjoint w, and the tensors to keep for the next iteration.
 
         Args:
-            problem: J, G, and what descends G.
-            theta: Parameters of the model.
-            phi: Parameters of the posterior.
-            outer: dJ/dphi of the whole minibatch.
-            state: What the iteration before kept.
+            problem: The functions J and G, and the optimizer that minimises G.
+            theta: The parameters of the model.
+            phi: The parameters of the posterior.
+            outer: The gradient dJ/dphi of the whole minibatch.
+            state: The tensors that the previous iteration kept.
         """
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """The mixed derivative times w."""
+        """Multiply the mixed second derivative of G by w."""
         return mixed_product(problem, theta, phi, w)
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """J at the live phi, and its hypergradient with respect to theta."""
+        """Compute J at the current phi, and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
-        # the linear system is the whole minibatch's; what it gives is the same in all processes
+        # The linear system is that of the whole minibatch, so that all processes find the same w.
         w, kept = self.adjoint(problem, theta, phi, problem.whole(outer), state or {})
         indirect = self.mixed(problem, theta, phi, w)
         return HypergradientStep(value, tree_map(torch.add, direct, indirect), kept)
 
 
 class CurvatureHypergradient(AdjointHypergradient):
-    r"""An adjoint by products with the lower curvature, damped: :math:`\partial_\phi^2 G + \lambda I`.
+    r"""The base of adjoints that use products with the damped curvature of G, :math:`\partial_\phi^2 G + \lambda I`.
 
     Args:
-        damping: lambda.
-        curvature: ``hessian``; or ``fisher``, the Fisher information of q in its place, if the lower level is a KL
-            divergence.
+        damping: The number lambda, which is added to the diagonal of the curvature.
+        curvature: ``hessian`` for the Hessian of G, or ``fisher`` for the Fisher information of q in its place, which
+            requires a KL divergence in the lower level.
     """
 
     def __init__(self, *, damping: NonNegativeFloat, curvature: Literal["hessian", "fisher"]) -> None:
@@ -174,10 +176,10 @@ class CurvatureHypergradient(AdjointHypergradient):
         self.curvature = curvature
 
     def check(self, lower: LowerLevel) -> None:
-        """Refuse the Fisher information for other divergences than KL.
+        """Raise a ConfigError if the Fisher information is to replace the Hessian of a divergence other than KL.
 
         Raises:
-            ConfigError: In that case.
+            ConfigError: If ``curvature="fisher"`` and the lower level's divergence is not KL.
         """
         if self.curvature == "fisher" and not lower.divergence.curved_as_information:
             raise ConfigError(
@@ -186,8 +188,8 @@ class CurvatureHypergradient(AdjointHypergradient):
             )
 
     def curvature_product(self, problem: BilevelProblem, theta: Params, phi: Params) -> LinearMap:
-        """Multiplication by the damped curvature of the whole minibatch's G."""
-        information: Any = problem.information  # there is one where the curvature is its own: see check
+        """Return a function that multiplies by the damped curvature of the whole minibatch's G."""
+        information: Any = problem.information  # not None if curvature="fisher", because check has passed
 
         def matvec(w: Params) -> Params:
             product = information(phi, w) if self.curvature == "fisher" else hessian_product(problem, theta, phi, w)
@@ -197,27 +199,29 @@ class CurvatureHypergradient(AdjointHypergradient):
 
 
 class Implicit(CurvatureHypergradient):
-    r"""The implicit-function hypergradient, with an approximate inverse of the lower Hessian.
+    r"""The implicit-function hypergradient, which solves a linear system with the lower level's Hessian.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G \, w, \quad
         (\partial_\phi^2 G + \lambda I)\, w = -\partial_\phi J
 
-    Only Hessian-vector products are taken, each forgotten before the next: memory does not grow with their number.
-    Exact at the lower optimum as n_terms grows; away from it, the bias is proportional to the distance of phi.
+    Only Hessian-vector products are computed, and the memory of each is freed before the next, so memory does not grow
+    with their number. At the lower optimum the hypergradient becomes exact as n_terms grows; away from it the bias is
+    proportional to the distance of phi from phi*.
 
-    The Hessian of a divergence estimated with one relaxed particle is far from positive: conjugate gradients stop at
-    their first step. ``curvature="fisher"`` puts the Fisher information of q in its place, which is what the Hessian of
-    KL(q || p) is where q = p (and in expectation near there), is positive, needs no particle, and is cheaper.
+    The Hessian of a divergence that is estimated with one relaxed particle is far from positive, and conjugate
+    gradients stop at their first step. ``curvature="fisher"`` replaces it by the Fisher information of q. That equals
+    the Hessian of KL(q || p) where q = p, and in expectation near there; it is positive, needs no particle and is
+    cheaper.
 
     Args:
-        n_terms: Number of conjugate-gradient steps or of terms of the series.
-        solver: ``cg`` or ``neumann``.
-        damping: lambda, added to the Hessian's diagonal.
-        step_size: alpha of the Neumann series, below 2 / the Hessian's largest eigenvalue.
-        curvature: ``hessian``, or ``fisher`` if the lower level is a KL divergence.
+        n_terms: The number of conjugate-gradient steps, or of terms of the Neumann series.
+        solver: ``cg`` for conjugate gradients, or ``neumann`` for the Neumann series.
+        damping: The number lambda, which is added to the curvature's diagonal.
+        step_size: The number alpha of the Neumann series, which must be below 2 / (the Hessian's largest eigenvalue).
+        curvature: ``hessian``, or ``fisher``, which requires a KL divergence in the lower level.
 
     Raises:
-        ConfigError: For a step size missing for ``neumann`` or given for ``cg``.
+        ConfigError: If the step size is missing for ``neumann``, or given for ``cg``.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -246,13 +250,13 @@ class Implicit(CurvatureHypergradient):
 
     @property
     def title(self) -> str:
-        """How the linear system is solved."""
+        """Return the hypergradient's name in a few words, with the number of terms."""
         return f"implicit hypergradient of {self.n_terms} terms"
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """The chosen approximation of the inverse curvature times -dJ/dphi."""
+        """Return the adjoint w, which approximates the inverse curvature times -dJ/dphi, and nothing to keep."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

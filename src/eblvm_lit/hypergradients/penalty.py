@@ -1,4 +1,4 @@
-"""The fully first-order hypergradient: a second posterior under a penalty."""
+"""The fully first-order hypergradient, which trains a second posterior under a penalty."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ __all__ = ["Penalty"]
 
 
 class Penalty(Hypergradient):
-    r"""The gradient of J under the penalty :math:`\lambda (G(\theta, y) - \min_z G(\theta, z))`.
+    r"""The gradient of J plus the penalty :math:`\lambda (G(\theta, y) - \min_z G(\theta, z))`.
 
     .. math:: y \leftarrow y - \alpha D^{-1} (\partial_\phi G(\theta, y) + \partial_\phi J(\theta, y) / \lambda), \quad
         z \leftarrow z - \alpha D^{-1} \partial_\phi G(\theta, z)
     .. math:: \partial_\theta J(\theta, y) + \lambda\, (\partial_\theta G(\theta, y) - \partial_\theta G(\theta, z))
 
-    y is a second posterior. No second derivative of G is taken. As lambda grows, y approaches phi* and the gradient the
-    implicit one, with an error of order 1 / lambda. Reference: Kwon et al. 2023, Algorithm 1 (F2SA), whose step of y
-    times lambda this is.
+    y and z are the parameters of two posteriors. No second derivative of G is needed. As lambda grows, y approaches
+    phi* and the gradient approaches the implicit hypergradient, with an error of order 1 / lambda. Reference: Kwon et
+    al. 2023, Algorithm 1 (F2SA), whose step of y is lambda times the one above.
 
-    The difference y - z matters, and lambda multiplies it with all of its noise. So both take their steps with the same
-    noise; in each iteration z starts at the live phi, which the K lower steps fit, and y as far from z as it ended.
+    The gradient depends on the difference y - z, whose noise lambda multiplies. Therefore the steps of y and z use the
+    same noise. In each iteration z starts at the current phi, which the K lower steps fit, and y starts at the same
+    distance y - z that the previous iteration ended with.
 
     Args:
-        n_steps: Steps of y and z in an iteration.
-        multiplier: lambda at the start.
-        growth: What is added to lambda in each iteration.
-        max_multiplier: Where lambda stops growing; nowhere if not given.
-        step_size: alpha; the lower level's learning rate if not given.
-        preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
+        n_steps: The number of steps of y and of z in each iteration.
+        multiplier: The value of lambda in the first iteration.
+        growth: The number added to lambda after each iteration.
+        max_multiplier: The value at which lambda stops growing; it grows without limit if not given.
+        step_size: The step size alpha; the lower level's learning rate if not given.
+        preconditioner: ``adam`` for D with the second moments of the lower level's Adam, D = sqrt(s) + eps, or
+            ``none`` for D = 1.
 
     Example:
         >>> import torch
@@ -78,27 +80,27 @@ class Penalty(Hypergradient):
 
     @property
     def title(self) -> str:
-        """The number of steps."""
+        """Return the hypergradient's name in a few words, with the number of steps."""
         return f"first-order penalty hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
-        """Refuse a preconditioner without Adam.
+        """Raise a ConfigError if the preconditioner needs Adam and the lower level does not use it.
 
         Raises:
-            ConfigError: In that case.
+            ConfigError: If ``preconditioner="adam"`` and the lower level's optimizer is not Adam.
         """
         if self.preconditioner == "adam":
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """y - z = 0, as one vector, and lambda."""
+        """Return the first difference y - z, a vector of zeros, and the first lambda."""
         shift = torch.zeros_like(flatten(phi))
         return {"penalty_shift": shift, "penalty_multiplier": shift.new_tensor(self.multiplier)}
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """J at y, and the gradient of J and its penalty with respect to theta."""
+        """Compute J at y, and the gradient of J plus the penalty with respect to theta."""
         state = state or self.init_state(phi)
         multiplier = state["penalty_multiplier"]
         y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)
@@ -118,7 +120,7 @@ class Penalty(Hypergradient):
     def fit(
         self, problem: BilevelProblem, theta: Params, phi: Params, shift: Params, multiplier: Tensor
     ) -> tuple[Params, Params]:
-        """y and z after this iteration's steps, which see the same noise."""
+        """Return y and z after the steps of this iteration, in which both use the same noise."""
         lr = problem.lr if self.step_size is None else self.step_size
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
 

@@ -1,4 +1,4 @@
-"""Differentiation through N unrolled lower-level steps."""
+"""The hypergradient by differentiation through N unrolled lower-level steps."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ __all__ = ["Unroll"]
 
 
 class Unroll(Hypergradient):
-    r"""The gradient of :math:`J(\theta, \hat\phi^N(\theta))`.
+    r"""The gradient of :math:`J(\theta, \hat\phi^N(\theta))`, which differentiates through N lower-level steps.
 
     .. math:: \hat\phi^0 = \phi, \quad \hat\phi^n = \hat\phi^{n-1} - \alpha\, \partial_\phi G(\theta, \hat\phi^{n-1})
 
-    Reference: Bao et al. 2020, Eqs. 13-14. The equations are gradient descent. The published numbers continue the
-    lower level's Adam with its moments, which is the default. N = 0 leaves the direct term, dJ/dtheta at fixed phi.
+    Reference: Bao et al. 2020, Eqs. 13-14. These equations describe gradient descent. The published numbers were made
+    with unrolled steps of Adam, which start from the moments of the lower level's Adam; this is the default. With
+    N = 0 only the direct term is left, dJ/dtheta at fixed phi.
 
     Args:
-        n_unroll: N.
-        descent: ``live`` continues the lower level's optimizer, ``plain`` is gradient descent.
-        step_size: alpha of plain descent.
-        lr: With a schedule, whether live steps have the learning rate of the ``current`` iteration, as the lower steps
-            before them, or of the ``next`` one, as in the released code. The two are equal where the rate is constant.
+        n_unroll: The number N of unrolled steps.
+        descent: ``live`` unrolls the lower level's optimizer from its present state; ``plain`` unrolls gradient
+            descent.
+        step_size: The step size alpha of plain descent.
+        lr: The learning rate of the live steps under a schedule: that of the ``current`` iteration, which the lower
+            steps before them also have, or that of the ``next`` iteration, as in the authors' code. The two are equal
+            if the rate is constant.
 
     Raises:
-        ConfigError: For a step size that is missing, or not positive, for plain descent.
+        ConfigError: If plain descent has no step size, or if live descent has one.
 
     Example:
         >>> import torch
@@ -62,17 +65,17 @@ class Unroll(Hypergradient):
 
     @property
     def title(self) -> str:
-        """N."""
+        """Return the number of unrolled steps, as ``N = ...``."""
         return f"N = {self.n_draws}"
 
     def memory_hints(self) -> list[str]:
-        """Fewer steps to go back through, or none."""
+        """Return advice on how to reduce the memory of the gradient: fewer unrolled steps, or none."""
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """J at the unrolled phi, and its gradient with respect to theta."""
+        """Compute J at the unrolled phi, and its gradient with respect to theta."""
         descended = problem.lower_gradient or grad(problem.lower, argnums=1)
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)
 
@@ -80,7 +83,8 @@ class Unroll(Hypergradient):
             unrolled = phi
             moments = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
-                # each step descends the whole minibatch's G: the mean of shards' own unrolled gradients would differ
+                # Each step uses the gradient of the whole minibatch's G. If each process unrolled the steps on its own
+                # examples, the mean of their hypergradients would differ from that of one process.
                 grads = descended(theta, unrolled, i)
                 grads = grads if problem.mean is None else problem.mean(grads)
                 unrolled, moments = rule.update(unrolled, grads, moments, lr)

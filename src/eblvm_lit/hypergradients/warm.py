@@ -1,4 +1,4 @@
-"""The implicit hypergradient in a single loop: its adjoint is kept from one iteration to the next."""
+"""The implicit hypergradient in a single loop, whose adjoint is kept from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ __all__ = ["Warm"]
 
 
 class Warm(CurvatureHypergradient):
-    r"""The implicit hypergradient whose linear system is solved in a single loop, along with training.
+    r"""The implicit hypergradient whose linear system is solved along with training, a few steps in each iteration.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
         w \leftarrow w - \rho\, D^{-1} ((\partial_\phi^2 G + \lambda I)\, w + \partial_\phi J)
 
-    w lasts from one iteration to the next, so that one step in each, with that iteration's noise, is enough where theta
-    and phi change slowly. Reference: Dagreou et al. 2022, SOBA; D preconditions as Adam does the lower level.
+    w is kept from one iteration to the next. If theta and phi change slowly, one step of w in each iteration, with
+    the noise of that iteration, is therefore enough. Reference: Dagreou et al. 2022, SOBA. The preconditioner D, taken
+    from the lower level's Adam, is an addition to SOBA.
 
     Args:
-        n_steps: Steps of w in an iteration.
-        step_size: rho; null for steps of conjugate gradient instead, which need none, and one more product.
-        damping: lambda.
-        curvature: ``hessian``; or ``fisher``, the Fisher information of q in its place, if the lower level is a KL
-            divergence.
-        preconditioner: ``adam``, with D the root of the second moments of the lower level's Adam, or ``none``.
-        reset_every: Set w to zero every so many iterations; never if not given.
+        n_steps: The number of steps of w in each iteration.
+        step_size: The step size rho. None replaces the steps by conjugate-gradient steps, which need no step size but
+            one more curvature product in each iteration.
+        damping: The number lambda, which is added to the curvature's diagonal.
+        curvature: ``hessian`` for the Hessian of G, or ``fisher`` for the Fisher information of q in its place, which
+            requires a KL divergence in the lower level.
+        preconditioner: ``adam`` for D with the second moments of the lower level's Adam, D = sqrt(s) + eps, or
+            ``none`` for D = 1.
+        reset_every: The number of iterations after which w is set to zero again; never if not given.
 
     Example:
         >>> theta, phi = {"t": torch.tensor(1.0)}, {"f": torch.tensor(1.0)}
@@ -70,28 +73,28 @@ class Warm(CurvatureHypergradient):
 
     @property
     def title(self) -> str:
-        """The number of steps."""
+        """Return the hypergradient's name in a few words, with the number of steps."""
         return f"warm-started implicit hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
-        """Refuse a curvature that the divergence has not, and a preconditioner without Adam.
+        """Raise a ConfigError for a divergence or an optimizer that does not fit the curvature or preconditioner.
 
         Raises:
-            ConfigError: In these cases.
+            ConfigError: If ``curvature="fisher"`` without a KL divergence, or ``preconditioner="adam"`` without Adam.
         """
         super().check(lower)
         if self.preconditioner == "adam":
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """w = 0, as one vector, and the number of iterations it has lasted."""
+        """Return the first w, a vector of zeros, and the number of iterations so far."""
         w = torch.zeros_like(flatten(phi))
         return {"adjoint": w, "adjoint_age": torch.zeros((), dtype=torch.int64, device=w.device)}
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """w after this iteration's steps."""
+        """Return w after the steps of this iteration, and the tensors to keep."""
         age = state["adjoint_age"]
         flat = state["adjoint"]
         if self.reset_every is not None:
@@ -100,7 +103,7 @@ class Warm(CurvatureHypergradient):
         return w, {"adjoint": flatten(w), "adjoint_age": age + 1}
 
     def solve(self, problem: BilevelProblem, matvec: LinearMap, outer: Params, w: Params) -> Params:
-        """Steps from w towards the solution of A w = -dJ/dphi."""
+        """Move w by ``n_steps`` steps towards the solution of A w = -dJ/dphi, where ``matvec`` multiplies by A."""
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
         if self.step_size is None:
             b = tree_map(torch.neg, outer)

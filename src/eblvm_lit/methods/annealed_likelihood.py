@@ -1,4 +1,4 @@
-"""Maximum likelihood by persistent chains that begin hot: it finishes an energy that score matching has trained."""
+"""Maximum likelihood with annealed persistent chains, which fine-tunes an energy that score matching has trained."""
 
 from __future__ import annotations
 
@@ -27,43 +27,44 @@ __all__ = ["AnnealedLikelihood"]
 
 
 class AnnealedLikelihood(Method):
-    r"""Maximum likelihood of noised data, whose chains begin hot, cool down, stay at T = 1, and begin anew.
+    r"""Maximum likelihood of noised data with chains that start hot, cool down, stay at T = 1 for a while, and restart.
 
     .. math:: \mathrm{mean}\, F(v + \sigma \epsilon) - \mathrm{mean}\, F(x), \quad F(v) = E(v, \mathbb{E}_q[h|v])
 
-    x are the chains at T = 1. Score matching learns the slopes of the energy. It cannot see the weights of modes that
-    lie apart, nor modes far from the data. Chains that begin hot find both. A short training by this method, which
-    begins with the parameters of a trained model (``init_from``), corrects both. It moves the model alone: q stays, so
-    that F is known. Where the energy has a free energy, that is F.
+    x are the chains at T = 1. Score matching learns the slopes of the energy, but it does not see the relative weights
+    of modes that lie apart, nor modes far from the data. Chains that start hot reveal errors of both kinds. A short
+    training with this method, which starts from the parameters of a trained model (``init_from``), corrects them. It
+    trains only the model; q stays fixed, so that F is known. If the energy has a tractable free energy, that is F.
 
-    Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo of all chains. A chain's age a is the number of
-    moves since it began, and the temperature of a move is that of the age before it:
+    Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo with all chains. A chain's age a is the number of
+    moves since it started, and the temperature of a move depends on the age before the move:
 
     .. math:: T_a = T_0^{1 - a / A} \text{ for } a < A, \quad 1 \text{ for } A \le a < A + C
 
-    A is ``n_falling``, C ``n_held``, and at a = A + C a chain begins anew at 0.5 + N(0, I), also between two moves of
-    an iteration. At first all chains are at noised examples, and their ages are evenly spread, so that equally many,
-    within one, are at T = 1 in all iterations. They are in the checkpoint. Processes that share the minibatch share the
-    chains, and each holds all of them. Reference: Tieleman 2008 for persistent chains; Du et al. 2021,
-    arXiv 2012.01316, for chains that begin anew.
+    A is ``n_falling`` and C is ``n_held``. At a = A + C a chain restarts at 0.5 + N(0, I), also between two moves of
+    an iteration. The first states of all chains are noised examples. Their first ages are evenly spread, so that the
+    number of chains at T = 1 is the same in all iterations, up to one. Checkpoints contain the chains. Processes that
+    share a minibatch divide the moves of the chains among them, and each process keeps a copy of all chains.
+    Reference: Tieleman 2008 for persistent chains; Du et al. 2021, arXiv 2012.01316, for chains that restart.
 
     Args:
         energy: The model.
-        posterior: q, whose parameters stay; not used where F is tractable.
-        objective: Has the noise of the data, and is the validation loss.
-        optimizer: Rule of the only level.
-        n_chains: Number of chains.
-        n_moves: Moves of each chain in an iteration.
-        n_leapfrog: Leapfrog steps of a move.
-        step_size: Their size at T = 1; at T it is larger by the square root of T.
-        temperature: T_0.
-        n_falling: A.
-        n_held: C.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        posterior: The posterior q, whose parameters stay fixed; it is not used if F is tractable.
+        objective: The objective whose noise is added to the data, and which is the validation loss.
+        optimizer: The optimizer of theta.
+        n_chains: The number of chains.
+        n_moves: The number of moves of each chain in an iteration.
+        n_leapfrog: The number of leapfrog steps in a move.
+        step_size: The size of a leapfrog step at T = 1; at temperature T it is multiplied by the square root of T.
+        temperature: The temperature T_0 at which a chain starts.
+        n_falling: The number A of moves in which the temperature falls to 1.
+        n_held: The number C of moves at T = 1.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For too few chains to have one at T = 1 in each iteration, or without a posterior and F.
+        ConfigError: If the chains are too few for one to be at T = 1 in each iteration, or if F is not tractable and
+            there is no posterior.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -118,40 +119,40 @@ class AnnealedLikelihood(Method):
         self.n_held = n_held
         self._noise_axes: Any = None
         self.register_buffer("chain_v", torch.zeros(n_chains, *energy.event_shape))
-        self.register_buffer("chain_age", torch.full((n_chains,), -1.0))  # before they have started
+        self.register_buffer("chain_age", torch.full((n_chains,), -1.0))  # -1 marks chains that have not started
 
     @property
     def title(self) -> str:
-        """With the chains."""
+        """Return the method's name in words, with the number of chains and their temperatures."""
         return (
             f"AnnealedLikelihood: maximum likelihood by {self.n_chains:,} chains, {self.n_falling} moves from "
             f"T = {self.temperature:g} to 1 and {self.n_held} there"
         )
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model, and the posterior, which stays."""
+        """Return the model, and the fixed posterior if there is one."""
         networks: dict[str, nn.Module] = {"theta": self.energy}
         return networks if self.posterior is None else {**networks, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """One group."""
+        """Return the only group, which holds all parameters of the model."""
         return {"model": ParamGroup("theta", self.optimizer)}
 
     @property
     def parts(self) -> MethodParts:
-        """Energy, posterior and objective."""
+        """Return the energy, the posterior and the objective."""
         return MethodParts(energy=self.energy, posterior=self.posterior, objective=self.objective)
 
     def unshared_buffers(self) -> set[str]:
-        """The chains and their ages."""
+        """Return the names of the chains and of their ages, which only training needs."""
         return set(self.persistent_buffers())
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """The chains, and how many moves ago each began."""
+        """Return the chains, and the number of moves since each started."""
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}
 
     def free_energy(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """F of a state's parameters: maps v (B, *event) to (B,)."""
+        """Return F at a state's parameters, as a function that maps v (B, *event) to (B,)."""
         energy = bind(self.energy, state.theta)
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy
@@ -159,7 +160,7 @@ class AnnealedLikelihood(Method):
         return lambda v: energy.energy(v, q.mean(v))
 
     def on_fit_start(self) -> None:
-        """Start the chains, unless a checkpoint has brought them."""
+        """Start the chains, unless they were loaded from a checkpoint."""
         super().on_fit_start()
         if (self.chain_age < 0).any():
             generator = keyed_generator(self.seed, "chains", device=self.device)
@@ -168,13 +169,13 @@ class AnnealedLikelihood(Method):
             self.start(self._data.as_float(train[rows.to(train.device)]).to(self.chain_v), generator)
 
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Start the chains at noised examples v (n_chains, *event), at ages that are evenly spread."""
+        """Start the chains at noised examples v (n_chains, *event), with evenly spread ages."""
         age = torch.arange(len(v), device=v.device) * (self.n_falling + self.n_held) // len(v)
         self.chain_v.copy_(self.objective.perturb(v, self.objective.noise(v, (), generator)))
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Where chains may begin anew and the momenta, both (n_moves, n, D), and uniform numbers (n_moves, n)."""
+        """Draw restart points and momenta, each (n_moves, n, D), and uniform numbers (n_moves, n), for n chains."""
         flat = like.flatten(1)
         return {
             "start": 0.5 + flat.new_empty(n_moves, *flat.shape).normal_(generator=generator),
@@ -185,7 +186,10 @@ class AnnealedLikelihood(Method):
     def moved(
         self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The chains (B, *event) and their ages after some moves, and the mean acceptance of the last one."""
+        """Return the chains (B, *event) and their ages after the moves, and the mean acceptance rate of the last move.
+
+        The number of moves is that of the entries of ``noise``. A chain that has reached its full age restarts.
+        """
         flat = x.flatten(1)
         acceptance = age.new_zeros(())
         for start, *drawn in zip(noise["start"], noise["momentum"], noise["uniform"], strict=True):
@@ -201,9 +205,9 @@ class AnnealedLikelihood(Method):
         return flat.view_as(x).detach(), age, acceptance
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the data's noise and of the chains."""
+        """Draw the random numbers of the data's noise and of the chains."""
         chains = v.new_empty(self.n_chains, *v.shape[1:])
-        if self._noise_axes is None:  # found here, because nothing is drawn in a compiled iteration
+        if self._noise_axes is None:  # determined here, because a compiled iteration cannot draw noise
             self._noise_axes = row_axes(
                 lambda n: self._move_noise(v.new_empty(n, *v.shape[1:]), 2, torch.Generator(v.device))
             )
@@ -213,7 +217,7 @@ class AnnealedLikelihood(Method):
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Move the chains, then the model up the likelihood's gradient by those at T = 1."""
+        """Move the chains, then make a step on the model along the likelihood gradient from the chains at T = 1."""
         chains = state.minibatch.of(self.n_chains, v.device)
         own = chains.rows_of(state.buffers)
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
@@ -227,17 +231,17 @@ class AnnealedLikelihood(Method):
             F = self.free_energy(state.at(theta=theta))
             return F(points).mean() - (weights * F(x)).mean()
 
-        with torch.autocast(v.device.type, enabled=False):  # a small difference of two means
+        with torch.autocast(v.device.type, enabled=False):  # bfloat16 rounds a small difference of means too much
             grads, value = grad_and_value(loss)(state.theta)
         kept = {"chain_v": chains.gather(x), "chain_age": chains.gather(age)}
         return self.update(state, "model", value, grads, {"acceptance": acceptance}, kept)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Denoising score matching by F, shape (B,): the likelihood itself needs log Z."""
+        """Compute the denoising score matching loss of F, shape (B,), because the likelihood would need log Z."""
         noise = self.objective.noise(v, (), generator)
         F = self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)
 
     def check_processes(self, size: int) -> None:
-        """Refuse more processes than the chains are enough for."""
+        """Raise a ConfigError if the chains cannot be divided among ``size`` processes."""
         check_shared(self.n_chains, size, "chains (method.n_chains)")

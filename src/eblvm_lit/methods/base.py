@@ -1,4 +1,4 @@
-"""The LightningModule that all methods share: what a method says about itself, its steps, and Lightning's side."""
+"""The LightningModule that is the base of all methods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["PRIOR_STATISTICS", "Method"]
 
-PRIOR_STATISTICS = "prior_statistics"  # the place in checkpoints of what Method.load_prior_statistics takes
+PRIOR_STATISTICS = "prior_statistics"  # the checkpoint's key of the values that Method.load_prior_statistics loads
 
 
 class Method(
@@ -39,23 +39,28 @@ class Method(
     ABC,
     emits={"loss": Quantity(-1), "train/*_loss": Quantity(-1), "train/*_grad_norm": Quantity()},
 ):
-    """The base of all methods. A subclass writes its algorithm as :meth:`iteration`, in the paper's order and letters.
+    """The base class of all methods.
 
-    One iteration is one minibatch, whatever K and N are: Lightning's ``global_step`` counts iterations, because only
-    the last group's optimizer is stepped through Lightning. Several processes share each minibatch and compute what one
-    process would, up to rounding: see :mod:`eblvm_lit.core.shards`.
+    A subclass writes its paper's algorithm as :meth:`iteration`, with the paper's order of steps and symbols.
+
+    One iteration processes one minibatch, whatever K and N are. Lightning's ``global_step`` counts iterations, because
+    only the optimizer of the last group is stepped through Lightning. If several processes share a minibatch, together
+    they compute what one process would compute, up to rounding: see :mod:`eblvm_lit.core.shards`.
 
     Args:
-        seed: All noise is a function of the seed and the iteration, so that a resumed run repeats the first one's.
+        seed: The seed of all random numbers. The noise of an iteration is a function of the seed and the iteration's
+            number, so that a resumed run draws the same noise as an uninterrupted one.
         compile: Whether the callback :class:`~eblvm_lit.training.callbacks.compiling.Compiling` compiles the iteration.
 
     Attributes:
-        records: Losses and gradient norms of each iteration of the last call of Lightning's loop.
-        compiled: What runs an iteration instead of :meth:`run_iteration`, where it is compiled.
-        per_example: The names of the persistent buffers that have one row for each training example.
-        fixed: The networks that no group moves, on purpose.
-        stopping: Ends the iterations of the current call after the one in progress; set by callbacks.
-        description: The run's configuration as plain containers, kept in checkpoints.
+        records: The losses, gradient norms and diagnostics of each iteration in the last call of :meth:`training_step`,
+            by the iteration's number.
+        compiled: The compiled function that runs an iteration in place of :meth:`run_iteration`; None if the iteration
+            is not compiled.
+        per_example: The names of the persistent buffers that have one entry for each training example.
+        fixed: The names of the networks that are deliberately not trained by any group.
+        stopping: Whether :meth:`training_step` returns after the iteration in progress; callbacks set it.
+        description: The run's configuration as plain containers, which checkpoints contain.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -80,112 +85,128 @@ class Method(
         self.records: dict[int, dict[str, Tensor]] = {}
         self.description: dict[str, Any] = {}
 
-    # ------------------------------------------------------------------ what a method says about itself
+    # ------------------------------------------------------------------ the description of a method, for subclasses
 
     @property
     @abstractmethod
     def parts(self) -> MethodParts:
-        """The energy, posterior, ... of this method; None where it has no such part."""
+        """Return the parts of this method (energy, posterior, ...); a part that it does not have is None."""
 
     @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """The modules whose parameters the state holds: ``theta`` (the model), ``phi`` (the posterior), ..."""
+        """Return the networks by name: ``theta`` (the model), ``phi`` (the posterior), ..."""
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
-        """What each optimizer moves, by its name in the logs: ``model``; with two levels ``lower`` and ``upper``."""
+        """Return the parameter group of each optimizer, by the name under which its steps are logged.
+
+        The name is ``model``, or ``lower`` and ``upper`` for a method with two levels.
+        """
 
     @abstractmethod
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> Any:
-        """All random numbers of one iteration with the minibatch v (B, *event)."""
+        """Draw all random numbers of one iteration on the minibatch v (B, *event)."""
 
     @abstractmethod
     def iteration(self, state: TrainState, v: Tensor, noise: Any) -> TrainState:
-        """One iteration: the paper's algorithm, as a pure function of the state, the minibatch and the noise."""
+        """Run one iteration of the paper's algorithm, as a pure function of the state, the minibatch and the noise."""
 
     @abstractmethod
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The loss by which models are selected, per example, shape (B,)."""
+        """Compute the loss by which checkpoints are selected, for each example, shape (B,)."""
 
     @property
     def title(self) -> str:
-        """The method in words with its main numbers, for the first line of a run."""
+        """Return the method's name in words with its main numbers, for the line that a run prints first."""
         return type(self).__name__
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one v."""
-        return cast(Energy, self.parts.energy).event_shape  # a method without an energy says it itself
+        """Return the shape of one v."""
+        return cast(Energy, self.parts.energy).event_shape  # a method without an energy overrides this property
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Buffers, other than parameters, that an iteration moves and a checkpoint keeps, by name."""
+        """Return the buffers, by name, that an iteration changes and a checkpoint contains."""
         return {}
 
     def unshared_buffers(self) -> set[str]:
-        """The names of the buffers that serve training only, which a model that is shared leaves out."""
+        """Return the names of the buffers that only training needs, and that a shared model therefore leaves out."""
         return set()
 
     def load_prior_statistics(self, values: Params) -> None:
-        """Take the statistics of a generator's batch normalisation that were stored with the parameters, if any."""
+        """Load the batch-normalisation statistics of a generator that were stored with its parameters.
+
+        A method without such a generator ignores them.
+        """
 
     def keep_examples(self, n: int) -> None:
-        """Make room for n training examples in the buffers :attr:`per_example`, unless there is that already."""
+        """Resize the buffers named in :attr:`per_example` to n training examples, unless they have that size."""
 
     def check_batch_size(self, n: int) -> None:
-        """Refuse batches of n examples; asked before the first iteration, of every size that will come.
+        """Raise a ConfigError if batches of n examples cannot be used.
+
+        It is called before the first iteration, with every batch size that the run will have.
 
         Raises:
-            ConfigError: If the method, or its objective, cannot use them.
+            ConfigError: If the method, or its objective, is not defined for n examples.
         """
         if self.parts.objective is not None:
             self.parts.objective.check_batch_size(n)
 
     def check_processes(self, size: int) -> None:
-        """Refuse to be trained by ``size`` processes; asked before the first iteration.
+        """Raise a ConfigError if ``size`` processes cannot train this method; called before the first iteration.
 
         Raises:
-            ConfigError: If rows that are not a minibatch's, such as persistent chains, are too few to be divided.
+            ConfigError: If something other than the minibatch, such as the persistent chains, cannot be divided
+                among the processes.
         """
 
     def failure_hint(self, quantity: str) -> str | None:
-        """What the user can do where a quantity of :attr:`diagnostics`, named without its group, is not finite."""
+        """Return advice for a quantity of :attr:`diagnostics` that is not finite, or None if there is none.
+
+        ``quantity`` is its name without that of its group.
+        """
         return None
 
     def float32_reason(self) -> str | None:
-        """Why ``trainer.precision=auto`` keeps this method in float32; None where the faster dtype is taken."""
+        """Return why ``trainer.precision=auto`` chooses float32 for this method; None if it may choose bfloat16."""
         return None if self.parts.objective is None else self.parts.objective.float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """What makes an iteration need less memory, the most effective first."""
+        """Return advice on how to reduce the memory of an iteration, the most effective first."""
         return ["lower data.batch_size"]
 
     # ------------------------------------------------------------------ the steps of an iteration
 
     @cached_property
     def groups(self) -> dict[str, ParamGroup]:
-        """:meth:`param_groups`, made once."""
+        """Return the groups of :meth:`param_groups`, which are built only once."""
         return self.param_groups()
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """The learning rates of an iteration by name: of which group, and of how many iterations later."""
+        """Return the learning rates that an iteration uses, by name.
+
+        Each value is a group, and the number of iterations by which the rate runs ahead in that group's schedule.
+        """
         return {name: (group, 0) for name, group in self.groups.items()}
 
     def rates_at(self, iteration: int, total: int) -> dict[str, float]:
-        """The learning rates of iteration 0, 1, ... of a run of ``total`` iterations, by the names of :attr:`rates`."""
+        """Compute the learning rates of iteration 0, 1, ... in a run of ``total`` iterations, as in :attr:`rates`."""
         rules = {name: (group.optimizer, iteration + ahead) for name, (group, ahead) in self.rates.items()}
         return {name: rule.schedule(rule.lr, at, total) for name, (rule, at) in rules.items()}
 
     def descend(self, state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
-        """One step of a group's optimizer down the mean of a loss.
+        """Make one step of a group's optimizer that decreases the mean of a loss.
 
         Args:
-            state: Where the step starts.
-            name: The group, one of :meth:`param_groups`.
-            loss: A function of its network's parameters, with values (B,) or a number.
+            state: The state before the step.
+            name: The name of the group, one of :meth:`param_groups`.
+            loss: A function of the parameters of the group's network that returns the loss of each example, shape
+                (B,), or a scalar.
 
         Raises:
-            ConfigError: For a loss of another shape, whose mean would train wrongly.
+            ConfigError: If the loss has another shape, for which the mean would be a wrong loss.
         """
 
         def mean(params: Params) -> Tensor:
@@ -209,15 +230,19 @@ class Method(
         diagnostics: Params | None = None,
         buffers: Params | None = None,
     ) -> TrainState:
-        """One step of a group's optimizer along a gradient: average over processes, clip, update, record.
+        """Make one step of a group's optimizer along a gradient.
+
+        The gradient is averaged over processes and clipped, the parameters are updated, and the loss, the gradient and
+        the diagnostics are recorded.
 
         Args:
-            state: Where the step starts.
-            name: The group.
-            loss: A number for the record: a mean over this process' rows, as ``grads`` and ``diagnostics`` are.
-            grads: The gradient, by the names of the parameters that move.
-            diagnostics: Further numbers for the record.
-            buffers: New values of persistent buffers, the same in all processes.
+            state: The state before the step.
+            name: The name of the group.
+            loss: The loss to record, a scalar. Like ``grads`` and ``diagnostics``, it is a mean over this process'
+                examples.
+            grads: The gradient, by the names of the parameters that the step changes.
+            diagnostics: Further scalars to record, by name.
+            buffers: New values of persistent buffers, by name; they must be the same in all processes.
         """
         group = self.groups[name]
         diagnostics = diagnostics or {}
@@ -241,18 +266,19 @@ class Method(
         )
 
     def live_state(self) -> TrainState:
-        """The live parameters and buffers, as a state without optimizers: where losses are validated."""
+        """Return the current parameters and buffers as a state without optimizers, for the validation loss."""
         params = {name: params_of(network) for name, network in self.networks().items()}
         return TrainState(params, {}, {}, self.persistent_buffers())
 
     def train_state(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
-        """Where the next iteration starts; the tensors are the live ones."""
+        """Return the state before the next iteration; its tensors are those of the modules, not copies."""
         states = {name: optimizer.functional_state() for name, optimizer in optimizers.items()}
         return self.live_state()._replace(optimizers=states, lrs=dict(lrs))
 
     def run_iteration(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
         """Run one iteration, write its result into the tensors of ``state``, and return its record."""
-        # A compiler makes one kernel of a pure step and its copies; eager steps overwrite the live tensors themselves.
+        # While compiling, the step is pure and its results are copied, because the compiler fuses both into one kernel.
+        # An eager step overwrites the tensors of the state itself, which saves the copies.
         pure = torch.compiler.is_compiling()
         after = self.iteration(state._replace(in_place=not pure), v, noise)
         with torch.no_grad():
@@ -264,7 +290,7 @@ class Method(
         return after.record()
 
     def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of one iteration, and run it, compiled or by plain autograd."""
+        """Draw the noise of one iteration and run the iteration, compiled or eagerly with plain autograd."""
         noise = minibatch.draw(self.draw_noise, v, generator)
         if self.compiled is not None and minibatch is WHOLE:
             return self.compiled(state, v, noise)
@@ -277,32 +303,32 @@ class Method(
                 state = state._replace(minibatch=minibatch)
             return run(state, v, noise)
 
-    # ------------------------------------------------------------------ Lightning's side
+    # ------------------------------------------------------------------ Lightning's interface
 
-    dtype: torch.dtype  # Lightning's annotation allows a string, too
+    dtype: torch.dtype  # narrower than Lightning's annotation, which also allows a string
 
     @property
     def _data(self) -> Any:
-        """The data module, which Lightning's trainer has and does not declare."""
+        """Return the trainer's data module, an attribute that Lightning sets but does not declare."""
         return cast(Any, self.trainer).datamodule
 
     @property
     def iterations_done(self) -> int:
-        """The number of iterations so far."""
+        """Return the number of iterations so far."""
         return self.trainer.global_step
 
     @property
     def current_state(self) -> TrainState | None:
-        """The live state, with those of the optimizers; None before training starts, and after loading."""
+        """Return the current state with those of the optimizers; None before training, also in a loaded model."""
         return self.__dict__.get("_state")
 
     @property
     def diagnostics(self) -> dict[str, Tensor]:
-        """Losses and gradient norms of the last iteration, by name."""
+        """Return the losses, gradient norms and diagnostics of the last iteration, by name."""
         return next(reversed(self.records.values()), {})
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """One optimizer a group, in the order of the groups."""
+        """Return one optimizer for each group, in the order of the groups."""
         networks = self.networks()
 
         def moved(group: ParamGroup) -> dict[str, nn.Parameter]:
@@ -311,26 +337,27 @@ class Method(
         return [*(StatefulOptimizer(moved(group), group.optimizer) for group in self.groups.values())]
 
     def setup(self, stage: str) -> None:
-        """Make room for the training examples."""
+        """Resize the buffers that have one entry for each training example."""
         if stage == "fit" and self.per_example:
             self.keep_examples(len(self._data.splits.train))
 
     def on_fit_start(self) -> None:
-        """Make what every iteration needs.
+        """Create the random generator, the noise seed and the learning-rate tensors that every iteration uses.
 
         Raises:
-            ConfigError: For a trainer without max_steps.
+            ConfigError: If the trainer has no ``max_steps``.
         """
         if self.trainer.max_steps < 1:
             raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
         self.compiled = None
         self._generator = torch.Generator(self.device)
-        # The same in all processes, each of which keeps its rows of the whole minibatch's noise.
+        # All processes have the same noise seed: each draws the noise of the whole minibatch and keeps that of its own
+        # examples.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
         self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
 
     def on_train_start(self) -> None:
-        """Look up the live tensors: every iteration starts from them."""
+        """Build the state of the parameters, buffers and optimizers from which every iteration starts."""
         found = self.optimizers()
         wrapped = found if isinstance(found, list) else [found]
         raw = [cast(StatefulOptimizer, optimizer.optimizer) for optimizer in wrapped]
@@ -339,31 +366,38 @@ class Method(
         self._state = self.train_state(self._raw, self._lrs)
 
     def training_step(self, batches: Tensor | list[Tensor], batch_idx: int) -> None:
-        """One iteration for each minibatch: Lightning's loop around this costs more than a small iteration."""
+        """Run one iteration for each of the given minibatches.
+
+        Lightning's loop passes several minibatches at once, because one pass of that loop takes longer than an
+        iteration of a small model.
+        """
         self.records = {}
         for v in [batches] if isinstance(batches, Tensor) else batches:
             iteration = self.trainer.global_step
             state = self._state
             self._set_rates(iteration)
-            # Consecutive seeds: two iterations of one run never draw the same noise.
+            # Consecutive seeds make sure that two iterations of one run never draw the same noise.
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
             minibatch = WHOLE if self.trainer.world_size == 1 else minibatch_of(v, self._data.rows_at(iteration))
             if self.per_example:
                 state = state._replace(indices=self._data.indices_at(iteration).to(self.device))
-            # the one step that Lightning sees and counts
+            # This is the only optimizer step that Lightning sees and counts.
             self.records[iteration + 1] = self._counted.step(closure=partial(self.step, state, minibatch, v, generator))
             if self.stopping:
                 return
 
     def _set_rates(self, iteration: int) -> None:
-        """The learning rates of an iteration, also where Lightning's callbacks look for them."""
+        """Set the learning rates of an iteration, also in the optimizers, where Lightning's callbacks read them."""
         for name, lr in self.rates_at(iteration, self.trainer.max_steps).items():
             self._lrs[name].fill_(lr)
             if name in self._raw:
                 self._raw[name].param_groups[0]["lr"] = lr
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Set Lightning's counts of batches to those of this run's blocks of iterations."""
+        """Set Lightning's batch counts to the number of blocks of iterations that are done.
+
+        A batch of Lightning is a block of iterations, whose length may differ between the stored run and this one.
+        """
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         done = checkpoint["eblvm_lit"]["iteration"] // self._data.iterations_per_batch
         for counts in (progress["total"], progress["current"]):
@@ -371,29 +405,29 @@ class Method(
             counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add version, method, iteration and configuration: plain containers, which load as data."""
+        """Add the version, method, iteration and configuration, as plain containers that load without pickled code."""
         own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
         checkpoint["eblvm_lit"] = own | {"config": self.description}
 
     def on_validation_epoch_start(self) -> None:
-        """Begin the sum of the losses and the count of the examples."""
+        """Set the sum of the losses and the number of examples to zero."""
         self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
-        """Add the losses of some examples, with noise that is the same at every validation."""
-        if len(v) == 0:  # processes are dealt whole batches, one of them perhaps none
+        """Add the losses of the examples v, with noise that is the same in every validation."""
+        if len(v) == 0:  # each process receives whole batches, and there may be fewer batches than processes
             return
         rank, size = rank_and_size()
         generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
-        with plain_autograd():  # as an eager iteration: with it activations may be recomputed instead of kept
+        with plain_autograd():  # as in an eager iteration: only then can activations be recomputed to save memory
             loss = self.validation_loss(v, generator).detach()
         self._validated += torch.tensor([loss.mean().item() * len(v), len(v)], dtype=torch.float64)
 
     def on_validation_epoch_end(self) -> None:
-        """Give callbacks ``val/loss``, the mean over the examples of all processes.
+        """Write ``val/loss``, the mean over the examples of all processes, to the trainer's callback metrics.
 
-        Lightning's ``self.log`` rounds float64 to float32, and by ``sync_dist`` floors the examples a process: of 3 in
-        two processes it takes 1.5 times the mean.
+        Lightning's ``self.log`` is not used, because it rounds float64 to float32 and because ``sync_dist`` rounds the
+        number of examples per process down: with 3 examples in two processes it returns 1.5 times the mean.
         """
         total, n = sum_over_ranks(self._validated)
         self.trainer.callback_metrics["val/loss"] = total / n

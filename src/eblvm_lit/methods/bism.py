@@ -1,4 +1,4 @@
-"""Bi-level score matching: BiSSM, BiDSM, BiMDSM."""
+"""Bi-level score matching, the method of BiSSM, BiDSM and BiMDSM."""
 
 from __future__ import annotations
 
@@ -30,33 +30,34 @@ __all__ = ["BiSM"]
 
 
 class BiSM(Method):
-    r"""Bi-level score matching: BiSSM, BiDSM, BiMDSM with the objective of that name.
+    r"""The method of bi-level score matching, called BiSSM, BiDSM or BiMDSM after its objective.
 
     .. math:: \min_\theta J(\theta, \phi^*(\theta)), \quad \phi^*(\theta) = \arg\min_\phi G(\theta, \phi)
 
-    G is the divergence of q(h|v) from p(h|v) at perturbed data, J the objective of the surrogate score. Reference: Bao
-    et al. 2020, Algorithm 1, which is :meth:`iteration`.
+    G is the divergence of q(h|v) from p(h|v) at perturbed data, and J is the objective at the surrogate score.
+    Reference: Bao et al. 2020, Algorithm 1, which :meth:`iteration` implements.
 
     Args:
-        energy: The model, E(v, h; theta).
-        posterior: q(h|v; phi).
-        objective: J, a functional of the score.
-        divergence: G.
-        n_lower_steps: K.
-        n_unroll: N, for the published hypergradient; or null.
-        n_particles: L, the latents of each v over which J is averaged; each gives its own surrogate score. The paper
-            has one; the released Frey face grid of Bao et al. 2021 has 2 to 10.
-        hypergradient: Another estimate of dJ(theta, phi*(theta))/dtheta, instead of ``n_unroll``.
-        optimizer: Rule of the upper level.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        lower_noise: ``fresh``, as published: each lower step perturbs the data anew, which costs it a pass through the
-            model. With ``shared`` the upper level's perturbed data serve the K lower steps and the unrolled ones, too:
-            what the model computes of v alone is computed once an iteration. Latents are drawn anew in each step.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, with the energy E(v, h; theta).
+        posterior: The posterior q(h|v; phi).
+        objective: The upper-level objective J, a functional of the score.
+        divergence: The lower-level divergence, which G averages over the data.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        n_unroll: The number N of unrolled steps, for the paper's hypergradient; None if ``hypergradient`` is given.
+        n_particles: The number L of latents drawn for each v. Each gives its own surrogate score, and J is averaged
+            over them. The paper uses one; the Frey face runs in the code of Bao et al. 2021 use 2 to 10.
+        hypergradient: Another estimator of dJ(theta, phi*(theta))/dtheta, in place of ``n_unroll``.
+        optimizer: The optimizer of theta in the upper level.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        lower_noise: With ``fresh``, as in the paper, each lower step perturbs the data with new noise, which costs one
+            more pass through the model's network of v. With ``shared`` the K lower steps and the unrolled steps use
+            the perturbed data of the upper level, so that the network of v is evaluated only once in an iteration.
+            Latents are drawn anew in each step in either case.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -117,36 +118,36 @@ class BiSM(Method):
 
     @property
     def title(self) -> str:
-        """With its objective, K and N."""
+        """Return the method's name in words, with its objective, K and the hypergradient."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The model and the posterior."""
+        """Return the model ``theta`` and the posterior ``phi``."""
         return {"theta": self.energy, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """phi in the lower level, theta in the upper one."""
+        """Return the groups: phi in the lower level, theta in the upper level."""
         return {"lower": ParamGroup("phi", self.lower_optimizer), "upper": ParamGroup("theta", self.optimizer)}
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Those of both groups, and of the unrolled steps where it is another."""
+        """Return the learning rates of both groups, and that of the unrolled steps if it differs."""
         ahead = self.hypergradient.lr_ahead
         return {**super().rates, "unrolled": (self.groups["lower"], ahead)} if ahead else super().rates
 
     @property
     def parts(self) -> MethodParts:
-        """All but a generator."""
+        """Return the energy, posterior, objective and divergence."""
         return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """What the hypergradient keeps."""
+        """Return the tensors that the hypergradient keeps from one iteration to the next."""
         return {name: self.get_buffer(name) for name in self._kept}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps, of J, and of the hypergradient: draws of G, and latents."""
+        """Draw the random numbers of the K lower steps, of J, and of the hypergradient (draws of G, and latents)."""
         return {
             "lower": self.fit.noise(v, self.n_lower_steps, generator),
             "upper": {
@@ -160,7 +161,7 @@ class BiSM(Method):
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Bao et al. 2020, Algorithm 1."""
+        """Run one iteration of Bao et al. 2020, Algorithm 1."""
         theta, noise = self.fit.share(state.theta, v, noise)
         for k in range(self.n_lower_steps):  # phi <- phi - alpha dG(theta, phi)/dphi, K times
             lower_loss = partial(self.fit.loss, detached(theta), v=v, noise=noise["lower"], i=k)
@@ -180,7 +181,10 @@ class BiSM(Method):
         minibatch: Minibatch = WHOLE,
         refine: Refinement | None = None,
     ) -> Tensor:
-        """J per example, averaged over L latents, shape (B,); of q(h|v; phi) after ``refine``, if there is one."""
+        """Compute J for each example, averaged over the L latents, shape (B,).
+
+        If ``refine`` is given, it is applied to q(h|v; phi) first.
+        """
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
         points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
         energy = bind(self.energy, theta)
@@ -191,7 +195,7 @@ class BiSM(Method):
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """J and G on a minibatch, with what a hypergradient needs of the lower level."""
+        """Return J and G on a minibatch, and the parts of the lower level that a hypergradient needs."""
         upper = noise["upper"]
         own = noise["hypergradient"]
         return BilevelProblem(
@@ -208,18 +212,21 @@ class BiSM(Method):
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """J at the live phi, per example, shape (B,)."""
+        """Compute J at the current theta and phi, for each example, shape (B,)."""
         live = self.live_state()
         data = self.objective.noise(v, (), generator)
         noise = {"data": data, "latent": self.posterior.noise((self.n_particles,), v, generator)}
         return self.upper_loss(live.theta, live.phi, v, noise)
 
     def float32_reason(self) -> str | None:
-        """Second derivatives: in bfloat16 the hypergradient of N = 2 was off by 16 %, that of N = 0 by 1 %."""
+        """Return why the method needs float32: a hypergradient that differentiates the lower level is inaccurate.
+
+        In bfloat16 the relative error of the hypergradient was 16 % for N = 2, and 1 % for N = 0.
+        """
         if self.hypergradient.n_draws > 0:
             return "as the hypergradient differentiates the lower level, which bfloat16 rounds too much"
         return super().float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Those of the hypergradient, too."""
+        """Return advice on how to reduce the memory of an iteration, that of the hypergradient first."""
         return [*self.hypergradient.memory_hints(), *super().memory_hints()]

@@ -1,4 +1,4 @@
-"""Contrastive divergence: CD, whose chains start at each minibatch, and PCD, whose chains persist."""
+"""Contrastive divergence: CD, whose chains start at each minibatch, and PCD, with persistent chains."""
 
 from __future__ import annotations
 
@@ -24,28 +24,31 @@ __all__ = ["ContrastiveDivergence"]
 
 
 class ContrastiveDivergence(Method):
-    r"""CD-k and PCD-k: maximum likelihood with a negative phase of k steps.
+    r"""The methods CD-k and PCD-k: maximum likelihood with a negative phase of k Markov-chain steps.
 
     .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
 
-    v^- are constants: the gradient tends to that of -log p(v) as k grows. Where F is not tractable, E(v, h) replaces
-    it, at the latents of each phase. CD starts its chains at the minibatch (or at noise, if the chain says so). PCD's
-    chains persist from one iteration to the next and are in the checkpoint; all of them move at every minibatch. They
-    start at the first minibatch, whose rows are repeated if there are more chains (or at noise). Processes that share
-    the minibatch share the chains, and each holds all of them. Reference: Hinton 2002; Tieleman 2008.
+    v^- are the states of the chains, which count as constants. As k grows, the gradient tends to that of -log p(v). If
+    F is not tractable, E(v, h) replaces it, with the latents of each phase.
+
+    CD starts its chains at the minibatch, or at noise if the chain is configured so. PCD keeps its chains from one
+    iteration to the next, and in checkpoints; every iteration moves all of them. They start at the first minibatch, or
+    at noise. If there are more chains than examples, several chains start at the same example. Processes that share a
+    minibatch divide the steps of the chains among them, and each process keeps a copy of all chains.
+    Reference: Hinton 2002; Tieleman 2008.
 
     Args:
         energy: The model.
         chain: The Markov chain of the negative phase.
-        optimizer: Rule of the only level.
-        n_chains: Number of persistent chains (PCD); null for chains that start at each minibatch (CD).
-        validation: Whether the validation loss is that of the ``mean`` of a reconstruction, or of a ``draw`` of it, as
-            in the released code, which adds the variance of v given h.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        optimizer: The optimizer of theta.
+        n_chains: The number of persistent chains (PCD); None for chains that start at each minibatch (CD).
+        validation: The reconstruction that the validation loss compares with v: the ``mean`` of p(v|h), or a ``draw``
+            from it, as in the authors' code, which adds the variance of v given h to the loss.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that the chain cannot sample.
+        ConfigError: If the chain cannot sample the energy.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -84,37 +87,37 @@ class ContrastiveDivergence(Method):
 
     @property
     def title(self) -> str:
-        """With k."""
+        """Return the method's name in words, with k."""
         if self.n_chains is None:
             return f"CD: contrastive divergence, k = {self.chain.n_steps}"
         return f"PCD: persistent contrastive divergence, {self.n_chains:,} chains, k = {self.chain.n_steps}"
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """The model."""
+        """Return the model, the only network."""
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """One group."""
+        """Return the only group, which holds all parameters of the model."""
         return {"model": ParamGroup("theta", self.optimizer)}
 
     @property
     def parts(self) -> MethodParts:
-        """The energy."""
+        """Return the method's energy as its only part."""
         return MethodParts(energy=self.energy)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """The persistent chains, and whether they have started."""
+        """Return the persistent chains, and the flag that says whether they have started."""
         names = ["chain_started", *(f"chain_{name}" for name in self._lasting)] if self._lasting else []
         return {name: self.get_buffer(name) for name in names}
 
     def unshared_buffers(self) -> set[str]:
-        """The persistent chains, and whether they have started."""
+        """Return the names of the persistent chains and of the flag for their start, which only training needs."""
         return set(self.persistent_buffers())
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of both phases."""
+        """Draw the random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
-        if self._noise_axes is None:  # found here, because nothing is drawn in a compiled iteration
+        if self._noise_axes is None:  # determined here, because a compiled iteration cannot draw noise
             self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
         return {
             "positive": self.chain.start_noise(self.energy, v, generator),
@@ -122,7 +125,7 @@ class ContrastiveDivergence(Method):
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Hinton 2002 for chains that start at each minibatch; Tieleman 2008, Algorithm 1, for persistent ones."""
+        """Run one iteration of Hinton 2002 (CD), or of Tieleman 2008, Algorithm 1 (PCD)."""
         chains = self.chains_of(state.minibatch, v.device)
         positive, negative = self.phases(bind(self.energy, state.theta), state, v, noise)
         weight = chains.relative_weight
@@ -136,24 +139,24 @@ class ContrastiveDivergence(Method):
 
     @staticmethod
     def energy_of(energy: Energy, state: State) -> Tensor:
-        """What is low at the data and high at the chains, shape (B,)."""
+        """Compute the energy that training lowers at the data and raises at the chains, shape (B,)."""
         return energy_of(energy, state)
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """The persistent buffers after an iteration's phases."""
+        """Return the persistent buffers after the phases of an iteration."""
         lasting = {f"chain_{name}": chains.gather(negative[name]) for name in self._lasting}
         if lasting:
             lasting["chain_started"] = torch.ones_like(state.buffers["chain_started"])
         return lasting
 
     def phases(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> tuple[State, State]:
-        """The states of positive and negative phase.
+        """Return the states after the positive and the negative phase.
 
         Args:
             energy: The model.
-            state: Holds the persistent chains.
+            state: The training state, which contains the persistent chains.
             v: The minibatch, shape (B, *event).
-            noise: Their random numbers.
+            noise: The random numbers of both phases.
         """
         positive = self.positive_phase(energy, state, v, noise["positive"])
         if self.n_chains is None:
@@ -166,36 +169,42 @@ class ContrastiveDivergence(Method):
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """The minibatch, and latents for it where the chain has them."""
+        """Return the minibatch, with latents for it if the chain has latents."""
         return self.chain.start(energy, v, noise)
 
     def chains_of(self, minibatch: Minibatch, device: torch.device) -> Minibatch:
-        """The chains that move in an iteration: the minibatch's own, or the persistent ones."""
+        """Return the set of chains that an iteration moves: one for each example, or the persistent ones."""
         if self.n_chains is None:
             return minibatch
         return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
-        """Where the persistent chains are; before they have started, where new ones begin."""
+        """Return the states of the persistent chains, or states at which to start them if they have not started."""
         rows = torch.arange(n_chains, device=new["v"].device) % len(new["v"])
         started = buffers["chain_started"]
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""The squared error :math:`\|v - E[v'|h]\|^2`, or of a draw v', for a step from v and back, shape (B,)."""
+        r"""Compute the squared error :math:`\|v - E[v'|h]\|^2` of a reconstruction, or that of a draw v', shape (B,).
+
+        The reconstruction is one step of the chain, from v to latents h and back.
+        """
         state = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
         drawn = self.chain.reconstruct(self.energy, state, generator if self.validation == "draw" else None)
         return sum_event((v - drawn).square())
 
     def check_processes(self, size: int) -> None:
-        """Refuse more processes than the persistent chains are enough for."""
+        """Raise a ConfigError if the persistent chains cannot be divided among ``size`` processes."""
         if self.n_chains is not None:
             check_shared(self.n_chains, size, "persistent chains (method.n_chains)")
 
     def float32_reason(self) -> str | None:
-        """The gradient is a small difference: in bfloat16 it was off by 9 % at random images, a score's by 1 %."""
+        """Return why the method needs float32: its gradient is a small difference of two means.
+
+        In bfloat16 the relative error of this gradient was 9 % at random images, and that of a score 1 %.
+        """
         return "as the gradient is a small difference of two means"
 
     def memory_hints(self) -> list[str]:
-        """Recomputed activations, where the network can do that."""
+        """Return advice on how to reduce the memory of an iteration, including the energy's own advice."""
         return [*super().memory_hints(), *self.energy.memory_hints()]

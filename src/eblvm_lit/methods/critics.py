@@ -1,4 +1,4 @@
-"""Critics: the Fisher divergence of data from a model, estimated by training a critic of the model's score."""
+"""Critics, whose training estimates the Fisher divergence of the data from a fixed model."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    r"""The value of a critic f of the scores s at each example.
+    r"""Compute the bracket, the quantity whose mean a critic f maximises, for each example.
 
     .. math:: s^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2
 
     Args:
-        critic: f, maps (B, *event) to (B, *event), row by row.
+        critic: The function f, which maps (B, *event) to (B, *event), each example by itself.
         s: The model's score at v, shape (B, *event).
-        v: Shape (B, *event).
-        u: Directions, E[u u'] = I, shape (B, *event).
+        v: The examples, shape (B, *event).
+        u: Random directions with E[u u'] = I, shape (B, *event).
 
     Returns:
-        Shape (B,).
+        The value for each example, shape (B,).
 
     Example:
         >>> one = torch.ones(1, 2)
@@ -55,32 +55,32 @@ def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor)
 
 
 class FisherCritic(LossMethod):
-    r"""The Fisher divergence of the data from a model, as the best a critic f can do.
+    r"""The method that estimates the Fisher divergence of the data from a fixed model, by training a critic f.
 
     .. math:: D_F(p_D \| p_\theta) = \tfrac12 E_{p_D} \|s_\theta(v) - \nabla_v \log p_D(v)\|^2
         = \max_f E_{p_D} [s_\theta(v)^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2]
 
-    u are random signs; the maximum is at :math:`f = s_\theta - \nabla_v \log p_D`. The bracket is linear in the score,
-    so what matters of an estimated score is its mean. Where the score needs a posterior, an iteration is K steps on phi
-    down the divergence of q(h|v) from p(h|v), then one on the critic. Reference: Bao et al. 2021, section 4.3 and
-    appendix F.3.
+    u are random signs. The maximum is at :math:`f = s_\theta - \nabla_v \log p_D`. The expression in brackets
+    (:func:`bracket`) is linear in the score, so an estimate of the score may replace the score if its mean is right.
+    If the score needs a posterior, an iteration makes K steps on phi that decrease the divergence of q(h|v) from
+    p(h|v), and then one step on the critic. Reference: Bao et al. 2021, section 4.3 and appendix F.3.
 
     Args:
-        energy: The model, which does not move.
+        energy: The model, which is not trained.
         critic: A network that maps v (B, *event) to (B, *event).
-        optimizer: Rule of the critic and of q.
+        optimizer: The optimizer of the critic and of q.
         score: The estimator of the model's score; the exact score if not given.
-        posterior: q(h|v; phi), for a score that needs it.
-        divergence: Divergence of q from p, for a score that needs q.
-        n_lower_steps: K.
-        residual: Whether f is the network added to the score without its noise, see
-            :meth:`~eblvm_lit.scores.base.ScoreEstimator.smooth`, so that the network learns the score of the data only;
-            else it is the network only, as published.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        posterior: The posterior q(h|v; phi), for a score that needs it.
+        divergence: The divergence of q from p that the lower level minimises, for a score that needs q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        residual: Whether f is the sum of the network and of a noise-free approximation of the model's score, see
+            :meth:`~eblvm_lit.scores.base.ScoreEstimator.smooth`. The network then only has to learn the score of the
+            data. If false, f is the network, as in the paper.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy whose score cannot be estimated so, or parts that do not fit together.
+        ConfigError: If the estimator does not fit the energy, or if the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -123,11 +123,11 @@ class FisherCritic(LossMethod):
             self.fit_posterior(posterior, divergence, n_lower_steps)
 
     def model_score(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The estimate of the model's score at v, shape (B, *event)."""
+        """Estimate the model's score at v, shape (B, *event)."""
         return self.score.function(self.energy_at(state.theta), self.posterior_at(state), v, noise)(v)
 
     def field(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """The function f of the critic."""
+        """Return the critic's function f, at the state's parameters."""
         network = bind(self.critic, state.params["critic"])
         if not self.residual:
             return network
@@ -136,28 +136,28 @@ class FisherCritic(LossMethod):
 
     @property
     def title(self) -> str:
-        """The method in words, of a model that does not move."""
+        """Return the method's name in words."""
         return f"{type(self).__name__}: the Fisher divergence of a fixed model, by a critic"
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model, which does not move, the posterior if there is one, and the critic."""
+        """Return the fixed model, the posterior if there is one, and the critic."""
         return {**super().networks(), "critic": self.critic}
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of one evaluation of the bracket."""
+        """Draw the random numbers of one evaluation of the bracket."""
         signs = torch.randint(2, v.shape, generator=generator, device=v.device)
         score = self.score.noise(self.energy, self.posterior, v, generator)
         return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on phi, then one of the critic; the model's score is a constant to it, computed once."""
+        """Make K steps on phi, then one step on the critic, with the model's score as a constant."""
         state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])
         return self.descend(state, self.level, loss)
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Minus the bracket per example, shape (B,)."""
+        """Compute minus the bracket for each example, shape (B,)."""
         s = self.model_score(state, v, noise["score"]).detach()
         return self._loss(state, s, v, noise["u"], state.params["critic"])
 
@@ -165,32 +165,34 @@ class FisherCritic(LossMethod):
         return -bracket(self.field(state.at(critic=critic)), s, v, u)
 
     def bracket(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The bracket per example, shape (B,), whose mean estimates the divergence."""
+        """Compute the bracket for each example, shape (B,); its mean estimates the Fisher divergence."""
         return -self.validation_loss(v, generator)
 
 
 class VaGESFisher(FisherCritic):
-    r"""The Fisher divergence by a critic that is given VaES: :class:`FisherCritic` with particles of a posterior.
+    r"""The method that estimates the Fisher divergence by a critic, with VaES as the model's score.
+
+    It is a :class:`FisherCritic` whose score is estimated with particles from a posterior:
 
     .. math:: \mathrm{VaES}(v) = -\frac1L \sum_{l=1}^L \nabla_v E(v, h_l), \quad h_l \sim q(h|v; \phi)
 
     Reference: Bao et al. 2021, section 4.3 and appendix F.3.
 
     Args:
-        energy: The model, which does not move.
-        posterior: q.
-        divergence: Of q from p.
+        energy: The model, which is not trained.
+        posterior: The posterior q(h|v; phi).
+        divergence: The divergence of q from p that the lower level minimises.
         critic: A network that maps v (B, *event) to (B, *event).
-        optimizer: Rule of the critic and of q.
-        n_lower_steps: K.
-        n_particles: L.
-        residual: Whether f is the network added to VaES at the mean h of q, which is VaES of many particles where E is
-            linear in h; else it is the network only, as published.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        optimizer: The optimizer of the critic and of q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        n_particles: The number L of latents drawn for each v.
+        residual: Whether f is the sum of the network and of VaES at the mean of q, which equals the mean of VaES if E
+            is linear in h. If false, f is the network, as in the paper.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -223,7 +225,7 @@ class VaGESFisher(FisherCritic):
             energy=energy,
             critic=critic,
             optimizer=optimizer,
-            # one set of particles: the theta-gradient of the score is not asked for
+            # One set of particles is enough, because the theta-gradient of the score is not needed.
             score=VariationalScore(n_particles=n_particles, covariance=Dropped(), sets="shared"),
             posterior=posterior,
             divergence=divergence,

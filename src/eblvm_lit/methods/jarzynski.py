@@ -1,4 +1,4 @@
-"""Maximum likelihood with weighted walkers, whose weights say what persistent chains have not followed."""
+"""Maximum likelihood with weighted walkers, whose weights correct for chains that lag behind the model."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ from eblvm_lit.samplers.chains.base import NegativePhase, energy_of
 
 __all__ = ["Jarzynski", "systematic"]
 
-# Of the start: the examples whose chains run for so many steps, and the draws among which the walkers are chosen.
+# The numbers for the start of the walkers: the examples at which chains start, the steps of these chains, and the
+# draws from which the walkers are resampled.
 N_EXAMPLES = 1000
 N_STEPS = 100
 N_DRAWS = 10_000
 
 
 def systematic(weights: Tensor, u: Tensor, n: int) -> Tensor:
-    r"""Systematic resampling: row i is drawn :math:`\lfloor n w_i \rfloor` or :math:`\lceil n w_i \rceil` times.
+    r"""Draw n indices by systematic resampling.
+
+    Index i is drawn :math:`\lfloor n w_i \rfloor` or :math:`\lceil n w_i \rceil` times.
 
     Args:
-        weights: w, which sum to one, shape (m,).
-        u: One number, uniform in [0, 1).
-        n: How many rows are drawn.
+        weights: The weights w, which sum to one, shape (m,).
+        u: A random number, uniform in [0, 1).
+        n: The number of indices to draw.
 
     Returns:
-        Their numbers, in order, shape (n,).
+        The indices in ascending order, shape (n,).
 
     Example:
         >>> systematic(torch.tensor([0.5, 0.0, 0.25, 0.25]), torch.tensor(0.3), 4)
@@ -50,7 +53,7 @@ def systematic(weights: Tensor, u: Tensor, n: int) -> Tensor:
 
 
 def log_mean_exp(x: Tensor) -> Tensor:
-    """Log of the mean of exp(x), x (n,)."""
+    """Compute the logarithm of the mean of exp(x), for x of shape (n,)."""
     return x.logsumexp(0) - math.log(len(x))
 
 
@@ -60,30 +63,33 @@ class Jarzynski(ContrastiveDivergence):
     .. math:: \nabla\, \mathrm{mean}\, F(v) - \sum_i w_i \nabla F(X_i), \quad w = \mathrm{softmax}(A), \qquad
         \log Z = \log \mathrm{mean}_i\, e^{A_i}
 
-    From an iteration to the next, k steps of density T, those of the last theta, lead from X to X', and theta moves:
+    From one iteration to the next, k chain steps with the transition density T of the previous parameters theta^- move
+    X to X', and an optimizer step moves theta^- to theta. The log-weights are corrected for both:
 
     .. math:: A \leftarrow A + F_{\theta^-}(X) - F_\theta(X') + \log \frac{T(X' \to X)}{T(X \to X')}
 
-    which is :math:`F_{\theta^-}(X') - F_\theta(X')` for Gibbs sweeps. Sums weighted by w tend to expectations under p,
-    and log Z is known along the run, whether or not the chains have followed theta. Where F is not tractable, E(v, h)
-    replaces it. Where few walkers have most of the weight, they are resampled. They start as draws of a normal
-    distribution, weighted by the model. The loss is the negative log-likelihood. Theta is fitted to these very walkers:
-    where they mix slowly, log Z falls behind by O(1 / n) an iteration. Processes that share the minibatch share the
-    walkers, and each holds all of them. Reference: Carbone et al. 2023, arXiv 2305.19414, whose density of the step
-    back is that of the new theta.
+    For Gibbs sweeps the increment is :math:`F_{\theta^-}(X') - F_\theta(X')`. Sums weighted by w tend to expectations
+    under p, and log Z is known throughout the run, even if the chains lag behind theta. If F is not tractable, E(v, h)
+    replaces it. If a few walkers carry most of the weight, the walkers are resampled. The first walkers are draws from
+    a normal distribution, weighted by the model's density.
+
+    The loss is the negative log-likelihood. Because theta is fitted to these same walkers, the estimate of log Z falls
+    below the true value by O(1 / n) in each iteration, for n walkers that mix slowly. Processes that share a minibatch
+    divide the steps of the walkers among them, and each process keeps a copy of all walkers. Reference: Carbone et
+    al. 2023, arXiv 2305.19414, where the density of the step back is that of the new theta.
 
     Args:
         energy: The model.
-        chain: The steps of the walkers.
-        optimizer: Rule of the only level.
-        n_chains: Number of walkers.
-        resample_below: They are resampled where the effective number of them, :math:`1 / \sum_i w_i^2`, is below this
-            fraction of all.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        chain: The Markov chain that moves the walkers.
+        optimizer: The optimizer of theta.
+        n_chains: The number n of walkers.
+        resample_below: The fraction of n below which the effective number of walkers, :math:`1 / \sum_i w_i^2`,
+            triggers resampling.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy the chain cannot sample, or fewer than one walker.
+        ConfigError: If the chain cannot sample the energy, or if there is no walker.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -114,26 +120,27 @@ class Jarzynski(ContrastiveDivergence):
             energy=energy, chain=chain.weighted(), optimizer=optimizer, n_chains=n_chains, seed=seed, compile=compile
         )
         self.resample_below = resample_below
-        # A + F(X): the log of the volume that a walker stands for, with which its weight is known for every theta
+        # This buffer contains A + F(X), the log of the volume that a walker represents: for every theta, the walker's
+        # log-weight A is this number minus F(X).
         self._lasting.append("volume")
         self.register_buffer("chain_volume", torch.zeros(n_chains))
 
     @property
     def title(self) -> str:
-        """With k."""
+        """Return the method's name in words, with the number of walkers and k."""
         return f"Jarzynski: maximum likelihood by {self.n_chains:,} weighted walkers, k = {self.chain.n_steps}"
 
     @property
     def parts(self) -> MethodParts:
-        """The energy, and its log Z."""
+        """Return the energy, and the estimate of its log Z."""
         return MethodParts(energy=self.energy, log_z=self.log_partition())
 
     def unshared_buffers(self) -> set[str]:
-        """None: log Z is estimated by the walkers and their volumes."""
+        """Return no names, because a shared model needs the walkers and their volumes to estimate log Z."""
         return set()
 
     def on_fit_start(self) -> None:
-        """Start the walkers, unless a checkpoint has brought them."""
+        """Start the walkers, unless they were loaded from a checkpoint."""
         super().on_fit_start()
         if not self.get_buffer("chain_started"):
             examples = self._data.as_float(self._data.splits.train[:N_EXAMPLES]).to(self.device, self.dtype)
@@ -141,7 +148,11 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Draw the walkers: chains from v (n, *event) say where the model is, and weights what their normal misses."""
+        """Draw the first walkers near the model's mass.
+
+        Chains that start at v (n, *event) find this mass. A normal distribution is fitted to their last states, and
+        the walkers are resampled from its draws, weighted by the ratio of the model's density to the normal's.
+        """
         chain = self.chain
         energy = self.energy
         A = v.new_zeros(N_DRAWS)
@@ -164,11 +175,11 @@ class Jarzynski(ContrastiveDivergence):
         self.get_buffer("chain_started").fill_(True)
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of both phases, and of resampling."""
+        """Draw the random numbers of both phases, and of resampling."""
         return {**super().draw_noise(v, generator), "resampling": torch.rand((), generator=generator, device=v.device)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Carbone et al. 2023, Algorithm 1, of which a process moves its own walkers."""
+        """Run one iteration of Carbone et al. 2023, Algorithm 1, in which each process moves its own walkers."""
         energy = bind(self.energy, state.theta)
         chains = self.chains_of(state.minibatch, v.device)
         positive = self.positive_phase(energy, state, v, noise["positive"])
@@ -196,11 +207,11 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def log_partition(self) -> Tensor:
-        """The estimate of log Z of the model as it is, to which the weights are carried."""
+        """Estimate log Z at the current parameters, with the walkers' weights for these parameters."""
         X = {name: self.get_buffer(f"chain_{name}") for name in self.chain.shapes(self.energy)}
         return log_mean_exp(self.chain_volume - energy_of(self.energy, X))
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The negative log-likelihood, or -log p(v, h) where F is not tractable, shape (B,)."""
+        """Compute the negative log-likelihood, or -log p(v, h) if F is not tractable, shape (B,)."""
         positive = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
         return energy_of(self.energy, positive) + self.log_partition()

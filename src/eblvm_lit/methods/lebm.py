@@ -1,4 +1,4 @@
-"""Maximum likelihood of a generator and the prior of its latents, by short-run Langevin dynamics."""
+"""Maximum likelihood of a generator and an energy-based prior of its latents, by short-run Langevin dynamics."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ from eblvm_lit.samplers.latent_chains import PosteriorChain, posterior_energy, p
 
 __all__ = ["LEBM"]
 
-# Latents of a prior and of its posteriors are of order one.
+# Latents of the prior and of the posteriors are of order one. A root mean square above this value means divergence.
 DIVERGED = 1e4
 
 
 class LEBM(Method):
-    r"""Maximum likelihood of the latent-space energy-based prior, with short-run chains of latents.
+    r"""Maximum likelihood training of a latent-space energy-based prior and its generator, with short-run chains.
 
     .. math:: \nabla_\alpha: \; \mathrm{mean}\, \nabla_\alpha f(h^+) - \mathrm{mean}\, \nabla_\alpha f(h^-), \quad
         \nabla_\beta: \; \mathrm{mean}\, \nabla_\beta \|v - g(h^+)\|^2 / (2 \sigma^2)
 
-    Both chains start from N(0, I) at each minibatch and take some Langevin steps: h- down f(h) + |h|^2 / 2, and h+ down
-    E(v, h). Nothing is differentiated through them. The gradient is that of -log p(v) where h+ ~ p(h|v) and h- ~ p(h).
-    f and g have one level each, with separate optimizers; both gradients are those before either moves. A step is
-    :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`; the published step sizes 0.4 and 0.1 are taken
-    for :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205.
+    f (parameters alpha) is the energy of the prior and g (parameters beta) is the generator. At each minibatch both
+    chains start from N(0, I) and make some Langevin steps: those of h- have the energy f(h) + |h|^2 / 2, and those of
+    h+ have the energy E(v, h). No gradient goes through the chains. If h+ ~ p(h|v) and h- ~ p(h), the gradient is that
+    of -log p(v). f and g have separate optimizers, and both gradients are computed before either network is updated.
+    A step is :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`. The paper's step sizes 0.4 and 0.1 are
+    understood as :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205.
 
     Args:
-        energy: The model.
-        prior_langevin: Steps of h-.
-        posterior_langevin: Steps of h+.
-        optimizer: Rule of g.
-        prior_optimizer: Rule of f; that of g if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, which contains f and g.
+        prior_langevin: The Langevin dynamics of h-.
+        posterior_langevin: The Langevin dynamics of h+.
+        optimizer: The optimizer of g.
+        prior_optimizer: The optimizer of f; that of g if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For another kind of model.
+        ConfigError: If the model is not a :class:`~eblvm_lit.energies.latent_prior.LatentPriorEnergy`.
 
     Example:
         >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
@@ -88,17 +89,17 @@ class LEBM(Method):
 
     @property
     def title(self) -> str:
-        """With the numbers of steps."""
+        """Return the method's name in words, with the numbers of Langevin steps."""
         n = self.prior_langevin.n_steps
         m = self.posterior_langevin.n_steps
         return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model."""
+        """Return the model, the only network."""
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """f, then g."""
+        """Return the groups of f (``prior``) and of g (``generator``), in the order of their steps."""
         return {
             "prior": ParamGroup("theta", self.prior_optimizer, "prior."),
             "generator": ParamGroup("theta", self.optimizer, "generator."),
@@ -106,24 +107,24 @@ class LEBM(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """The energy, with chains of the posterior as its encoder."""
+        """Return the energy, with Langevin chains of the posterior as the encoder."""
         encoder = PosteriorChain(energy=self.energy, langevin=self.posterior_langevin, seed=self.seed)
         return MethodParts(energy=self.energy, encoder=encoder)
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, dict[str, Tensor]]:
-        """Where both chains start, shape (B, H), and the noise of their steps, shape (n_steps, B, H)."""
+        """Draw, for each of the two chains, its start (B, H) and the noise of its steps (n_steps, B, H)."""
         return {
             "prior": self.chain_noise(self.prior_langevin, v, generator),
             "posterior": self.chain_noise(self.posterior_langevin, v, generator),
         }
 
     def chain_noise(self, langevin: Langevin, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """The random numbers of one chain for each v."""
+        """Draw the random numbers of one chain for each v."""
         start = torch.randn(len(v), self.energy.h_dim, generator=generator, dtype=v.dtype, device=v.device)
         return {"start": start, "steps": langevin.noise(start, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Pang et al. 2020, Algorithm 1."""
+        """Run one iteration of Pang et al. 2020, Algorithm 1."""
         energy = bind(self.energy, state.theta)
         negative = run_chain(self.prior_langevin, prior_energy(energy), noise["prior"])  # h- ~ p(h)
         positive = run_chain(self.posterior_langevin, posterior_energy(energy, v), noise["posterior"])  # h+ ~ p(h|v)
@@ -139,24 +140,24 @@ class LEBM(Method):
             "prior": {"prior_rms": self.rms(state, negative)},
             "generator": {"posterior_rms": self.rms(state, positive)},
         }
-        for name, group in self.groups.items():  # alpha, then beta
+        for name, group in self.groups.items():  # the step on alpha, then the step on beta
             state = self.update(state, name, terms[name], group.of(grads), sizes[name])
         return state
 
     @staticmethod
     def rms(state: TrainState, h: Tensor) -> Tensor:
-        """Root mean square of the latents of this process, infinite once they are far beyond any prior."""
+        """Return the root mean square of the minibatch's latents; it is set to infinity if they have diverged."""
         rms = state.minibatch.mean(h.square().mean()).sqrt()
         return torch.where(rms < DIVERGED, rms, math.inf)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""The squared error :math:`\|v - g(h^+)\|^2` of reconstructions, shape (B,)."""
+        r"""Compute the squared error :math:`\|v - g(h^+)\|^2` of the reconstructions, shape (B,)."""
         noise = self.chain_noise(self.posterior_langevin, v, generator)
         h = run_chain(self.posterior_langevin, posterior_energy(self.energy, v), noise)
         return sum_event((v - self.energy.decode(h)).square())
 
     def failure_hint(self, quantity: str) -> str | None:
-        """What helps where a chain diverges."""
+        """Return advice for a chain that diverges, or None for other quantities."""
         steps = {
             "prior_rms": ("latent_langevin", self.prior_langevin),
             "posterior_rms": ("method.posterior_langevin", self.posterior_langevin),

@@ -1,4 +1,4 @@
-"""The base of methods that descend one loss, after steps that fit a posterior where the loss needs one."""
+"""The base of methods that minimise one loss, after steps that fit a posterior if the loss needs one."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["LossMethod", "score_of_model"]
 
 
 def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Posterior | None = None) -> ScoreEstimator:
-    """An estimator of the score of an energy; the exact one if not given.
+    """Return an estimator of an energy's score, after checks that it fits; the exact one if none is given.
 
     Raises:
-        ConfigError: If the energy's score cannot be estimated so, or the estimator needs a posterior that is not there.
+        ConfigError: If the estimator does not fit the energy, or needs a posterior and none is given.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -49,25 +49,26 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Post
 
 
 class LossMethod(Method):
-    """A method that makes one step down one loss in each iteration. A subclass gives ``noise`` and ``loss``.
+    """A method that makes one gradient step on one loss in each iteration. A subclass writes ``noise`` and ``loss``.
 
-    The same loss is descended in training and logged at validations. A loss that needs a posterior q(h|v; phi) calls
-    :meth:`fit_posterior` in its constructor: K steps on phi then come before the step down the loss at that phi.
+    The loss that training minimises is also the validation loss. If the loss needs a posterior q(h|v; phi), the
+    subclass calls :meth:`fit_posterior` in its constructor. Each iteration then makes K steps on phi before the step on
+    the loss, which uses the fitted phi.
 
     Args:
-        energy: The model, network ``theta``; None where a subclass has other networks.
-        optimizer: The update rule.
+        energy: The model, which is the network ``theta``; None if a subclass has other networks.
+        optimizer: The optimizer of the step on the loss.
         seed, compile: As in :class:`~eblvm_lit.methods.base.Method`.
 
     Raises:
-        ConfigError: For an energy that is not of :attr:`energy_type`.
+        ConfigError: If the energy is not of the type :attr:`energy_type`.
 
     Attributes:
-        trained: The network whose parameters move.
-        level: The name under which the step is logged; ``upper`` where a posterior is fitted.
-        energy_type: ``MarginalEnergy`` where the loss needs the free energy.
-        posterior: q, network ``phi``; None where the loss needs none.
-        fit: The lower level; None where the loss needs none.
+        trained: The name of the network that the step on the loss updates.
+        level: The name under which this step is logged; it is ``upper`` if a posterior is fitted.
+        energy_type: The class of energies that the loss accepts; ``MarginalEnergy`` if it needs the free energy.
+        posterior: The posterior q, which is the network ``phi``; None if the loss does not need one.
+        fit: The lower level, which fits the posterior; None if the loss does not need one.
 
     Example:
         >>> from eblvm_lit.core.functional import bind
@@ -116,19 +117,21 @@ class LossMethod(Method):
         objective: Objective | None = None,
         lower_noise: LowerNoise = "fresh",
     ) -> None:
-        """Let K steps of each iteration fit q before the step down the loss; none if both parts are None.
+        """Add a lower level, which fits q by K steps in each iteration before the step on the loss.
+
+        If posterior and divergence are both None, the method has no lower level.
 
         Args:
-            posterior: q(h|v; phi).
-            divergence: The divergence of q from p that these steps descend.
-            n_lower_steps: K.
-            lower_optimizer: Rule of these steps; that of the loss if not given.
-            objective: Perturbs the data at which q is fitted, as in
+            posterior: The posterior q(h|v; phi).
+            divergence: The divergence of q from p that these steps minimise.
+            n_lower_steps: The number K of steps on phi in each iteration.
+            lower_optimizer: The optimizer of these steps; that of the loss if not given.
+            objective: The objective that perturbs the data at which q is fitted, as in
                 :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
-            lower_noise: ``fresh`` or ``shared``, see there.
+            lower_noise: ``fresh`` or ``shared``, as in :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
 
         Raises:
-            ConfigError: For a posterior without a divergence or the reverse, or parts that do not fit together.
+            ConfigError: If only one of posterior and divergence is given, or if the parts do not fit together.
         """
         if posterior is None and divergence is None:
             return
@@ -149,51 +152,51 @@ class LossMethod(Method):
         self.level = "upper"
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model, and the posterior if there is one."""
+        """Return the model ``theta``, and the posterior ``phi`` if there is one."""
         return {"theta": self.energy, **({} if self.posterior is None else {"phi": self.posterior})}
 
     @property
     def parts(self) -> MethodParts:
-        """The energy, and the posterior with its divergence if there is one."""
+        """Return the energy, and the posterior with its divergence if there is one."""
         divergence = None if self.fit is None else self.fit.divergence
         return MethodParts(energy=self.energy, posterior=self.posterior, divergence=divergence)
 
     def energy_at(self, theta: Params) -> Energy:
-        """The model with other parameters."""
+        """Return the model with the parameters theta."""
         return bind(self.energy, theta)
 
     def posterior_at(self, state: TrainState) -> Posterior | None:
-        """q(h|v; phi) with the parameters of a state; None where the loss needs none."""
+        """Return the posterior with the parameters of a state; None if the method has no posterior."""
         return None if self.posterior is None else bind(self.posterior, state.phi)
 
     @abstractmethod
     def noise(self, v: Tensor, generator: torch.Generator) -> Any:
-        """The random numbers of one evaluation of the loss."""
+        """Draw the random numbers of one evaluation of the loss."""
 
     @abstractmethod
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,), of v (B, *event) at the state's parameters."""
+        """Compute the loss of each example of v (B, *event) at the state's parameters, shape (B,)."""
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """The group of phi, if there is a posterior, then that of the network that the loss moves."""
+        """Return the group of phi, if there is a posterior, and then that of the network that the loss trains."""
         lower = {} if self.fit is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
         return {**lower, self.level: ParamGroup(self.trained, self.optimizer)}
 
     def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps."""
+        """Draw the random numbers of the K lower steps."""
         return fit.noise(v, self.n_lower_steps, generator)
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """The points at which the k-th lower step fits q: the data."""
+        """Return the points at which the k-th lower step fits q, which are the data by default."""
         return v
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps and of the loss."""
+        """Draw the random numbers of the K lower steps and of the loss."""
         lower = {} if self.fit is None else {"lower": self.fit_noise(self.fit, v, generator)}
         return {**lower, self.level: self.noise(v, generator)}
 
     def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make the K steps on phi; without a posterior the state stays as it is."""
+        """Make the K steps on phi; without a posterior, return the state unchanged."""
         if self.fit is None:
             return state
         for k in range(self.n_lower_steps):
@@ -203,7 +206,7 @@ class LossMethod(Method):
         return state
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on phi, then one step down the loss at that phi."""
+        """Make K steps on phi, then one step on the loss at the new phi."""
         state = self.fitted(state, v, noise)
 
         def loss(params: Params) -> Tensor:
@@ -212,5 +215,5 @@ class LossMethod(Method):
         return self.descend(state, self.level, loss)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """The loss itself, per example, shape (B,)."""
+        """Compute the training loss at the current parameters, for each example, shape (B,)."""
         return self.loss(self.live_state(), v, self.noise(v, generator))

@@ -1,4 +1,4 @@
-"""Maximum likelihood by joint particles: chains of (v, h) for the model, and one chain of h for each datum."""
+"""Maximum likelihood with particles: chains of (v, h) for the model, and one chain of h for each training example."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ __all__ = ["ParticleML"]
 
 
 class ParticleML(ContrastiveDivergence):
-    r"""Maximum likelihood with particles (v_i, h_i) of the model and a particle h_n of the posterior at each datum v_n.
+    r"""Maximum likelihood with particles (v_i, h_i) of the model and one particle h_n for each training example v_n.
 
     .. math:: \mathrm{mean}_n\, E(v_n, h_n) - \mathrm{mean}_i\, E(v_i, h_i), \quad
         h_n \sim p(h | v_n), \; (v_i, h_i) \sim p(v, h)
 
-    All particles are constants, so the gradient tends to that of -log p(v) as they follow theta. Those of a
-    minibatch and those of the model move a few steps in each iteration and persist, in checkpoints too; the memory of
-    h_n is n_train x m numbers. With ``chain=gibbs`` h_n are drawn from p(h|v_n) itself, and no datum has memory.
-    Neither a posterior nor the free energy is needed. Processes that share the minibatch share all particles, and
-    each holds all of them. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both.
+    The particles count as constants in the gradient, which tends to that of -log p(v) if the particles keep up with
+    theta. Each iteration moves the particles of its minibatch and those of the model by a few steps. All particles are
+    kept from one iteration to the next, and in checkpoints. The h_n take the memory of n_train x m numbers, where m is
+    the number of latents. With ``chain=gibbs`` h_n is drawn anew from p(h|v_n), and nothing is kept for the examples.
+    Neither a posterior network nor the free energy is needed. If several processes share a minibatch, each keeps a copy
+    of all particles. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both kinds of particles.
 
     Args:
-        energy: The model, E(v, h).
-        chain: Moves the particles: Langevin steps, or block Gibbs sweeps for a model with conditionals.
-        optimizer: Rule of the only level.
-        n_chains: Number of the model's particles.
-        validation: As in :class:`~eblvm_lit.methods.contrastive_divergence.ContrastiveDivergence`.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, with the energy E(v, h).
+        chain: The Markov chain that moves the particles: Langevin steps, or block Gibbs sweeps for a model with
+            tractable conditionals.
+        optimizer: The optimizer of theta.
+        n_chains: The number of the model's particles.
+        validation: The validation loss, as in
+            :class:`~eblvm_lit.methods.contrastive_divergence.ContrastiveDivergence`.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy the chain cannot sample, or fewer than one particle.
+        ConfigError: If the chain cannot sample the energy, or if there is no particle.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -83,7 +86,7 @@ class ParticleML(ContrastiveDivergence):
 
     @property
     def title(self) -> str:
-        """With k."""
+        """Return the method's name in words, with the number of particles and k."""
         of_data = "one for each example" if self.per_example else "p(h|v) for each example"
         return (
             f"ParticleML: maximum likelihood by {self.n_chains:,} particles of the model and {of_data}, "
@@ -91,23 +94,23 @@ class ParticleML(ContrastiveDivergence):
         )
 
     def keep_examples(self, n: int) -> None:
-        """Start h_n at N(0, I) for n training examples, unless there are n already."""
+        """Draw the first h_n from N(0, I) for n training examples, unless there are n particles already."""
         if not self.per_example or len(self.latents) == n:
             return
         drawn = torch.randn(n, self.energy.h_dim, generator=keyed_generator(self.seed, "latents"))
         self.register_buffer("latents", drawn.to(self.latents))
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """The particles of the model, and those of the data."""
+        """Return the particles of the model and those of the training examples."""
         return {**super().persistent_buffers(), **{name: self.get_buffer(name) for name in self.per_example}}
 
     @staticmethod
     def energy_of(energy: Energy, state: State) -> Tensor:
-        """E(v, h), shape (B,)."""
+        """Compute the joint energy E(v, h), shape (B,)."""
         return energy.energy(state["v"], state["h"])
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """The minibatch, and where its h_n are after their steps."""
+        """Return the minibatch, and its particles h_n after their steps."""
         if not self.per_example:
             return super().positive_phase(energy, state, v, noise)
         rows = state.minibatch.rows
@@ -116,7 +119,7 @@ class ParticleML(ContrastiveDivergence):
         return {"v": v, "h": self.chain.latents(energy, v, h, noise)}
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """All particles after an iteration."""
+        """Return all particles after the phases of an iteration."""
         kept = super().kept(state, chains, positive, negative)
         if self.per_example:
             indices = self._indices(state, positive["v"])
@@ -128,10 +131,10 @@ class ParticleML(ContrastiveDivergence):
 
     @staticmethod
     def _indices(state: TrainState, v: Tensor) -> Tensor:
-        """The numbers of the whole minibatch's examples, of which this process holds v."""
+        """Return the training-split indices of the whole minibatch, of which this process has the examples v."""
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
 
     def failure_hint(self, quantity: str) -> str | None:
-        """What keeps particles from leaving for infinity."""
+        """Return advice for particles that diverge, or None for other quantities."""
         hint = "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."
         return hint if quantity == "loss" else None

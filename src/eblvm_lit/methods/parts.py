@@ -1,4 +1,4 @@
-"""The parts of a method: what metrics, figures and samplers ask for."""
+"""The parts of a method, which metrics, figures and samplers use."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["MethodParts"]
 
 
 class MethodParts(NamedTuple):
-    """What a method trains, and what it trains by: what metrics, figures and samplers ask for.
+    """The networks that a method trains, and the losses it trains them with; a missing part is None.
 
     Attributes:
-        energy: E(v, h) or F(v); None for a method without an energy, as the VAE.
-        posterior: q(h|v), or BiDVL's encoder.
+        energy: The energy E(v, h) or F(v); None for a method without an energy, such as the VAE.
+        posterior: The posterior q(h|v), or BiDVL's encoder.
         generator: A module that maps h (B, H) to v (B, *event).
         objective: The functional of the score that is minimised.
-        divergence: What fits the posterior.
-        log_z: A learned estimate of the energy's log Z, a number.
-        encoder: A module that maps v (B, *event) to h (B, H) where there is no posterior, as Langevin chains do.
-        prior_statistics: A function that gives the running statistics which the generator's batch normalisation has at
-            latents of the prior, by the names of its buffers; they are needed to draw samples.
+        divergence: The divergence that the lower level minimises to fit the posterior.
+        log_z: An estimate of the energy's log Z that the method learns, a scalar.
+        encoder: A module that maps v (B, *event) to h (B, H) for a method without a posterior, such as Langevin chains.
+        prior_statistics: A function that returns the running statistics of the generator's batch normalisation for
+            latents drawn from the prior, by the names of the buffers; samples are generated with them.
     """
 
     energy: Energy | None = None
@@ -43,11 +43,14 @@ class MethodParts(NamedTuple):
 
     @property
     def decoding(self) -> nn.Module | None:
-        """What maps h (B, H) to v (B, *event): the generator, or that of an energy with a prior of latents."""
+        """Return the module that maps h (B, H) to v (B, *event), or None if there is none.
+
+        It is the generator inside a latent-prior energy, or else the method's generator.
+        """
         energy = self.energy
         return cast(nn.Module, energy.generator) if isinstance(energy, LatentPriorEnergy) else self.generator
 
     @property
     def encoding(self) -> Any:
-        """What maps v (B, *event) to h (B, H): the posterior, whose mean it gives, or the encoder; None without."""
+        """Return the part that maps v (B, *event) to h (B, H): the posterior, or else the encoder, or None."""
         return self.posterior if self.posterior is not None else self.encoder

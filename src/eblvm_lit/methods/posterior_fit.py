@@ -1,4 +1,4 @@
-"""The lower level: the fit of q(h|v; phi) to p(h|v; theta)."""
+"""The lower level of a method, which fits q(h|v; phi) to p(h|v; theta)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ LowerNoise = Literal["fresh", "shared"]
 
 
 class PosteriorFit:
-    r"""G, a divergence of q(h|v; phi) from p(h|v; theta), which K steps on phi descend with fresh noise in each.
+    r"""The lower-level loss G, a divergence of q(h|v; phi) from p(h|v; theta) that K steps on phi minimise.
 
     .. math:: G(\theta, \phi) = E_v\, w(v)\, D(q(h|v; \phi), p(h|v; \theta))
 
-    v are the points at which the upper level needs q: data, perturbed as its objective perturbs them. Reference: Bao
-    et al. 2020, Algorithm 1; Bao et al. 2021, section 3.
+    v are the points at which the upper level needs q, which are data that the objective has perturbed. Each step draws
+    new latents. Reference: Bao et al. 2020, Algorithm 1; Bao et al. 2021, section 3.
 
     Args:
         energy: The model.
-        posterior: q.
-        divergence: D.
-        n_steps: K.
-        objective: Perturbs the data and gives the weight w; data are left as they are if not given.
-        view: The model as a function of theta; ``bind(energy, theta)`` if not given.
-        lower_noise: ``fresh``, or ``shared``: all steps use the upper level's perturbed data; see :meth:`share`.
+        posterior: The posterior q.
+        divergence: The divergence D.
+        n_steps: The number K of steps on phi in each iteration.
+        objective: The objective that perturbs the data and gives the weight w; without one the data are not perturbed
+            and the weights are one.
+        view: A function that returns the model for given parameters theta; ``bind(energy, theta)`` if not given.
+        lower_noise: ``fresh`` to perturb the data with new noise in each step, or ``shared`` to use the upper level's
+            perturbed data in all steps, see :meth:`share`.
 
     Raises:
-        ConfigError: For a posterior that fits neither the model nor the divergence.
+        ConfigError: If the posterior does not fit the model or the divergence.
 
     Example:
         >>> from eblvm_lit.core.functional import params_of
@@ -85,7 +87,7 @@ class PosteriorFit:
         self.view = view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Noise of n evaluations of G; where the points are shared, of its latents alone."""
+        """Draw the noise of n evaluations of G: that of the latents, and that of the data unless it is shared."""
         objective = self.objective
         data = {}
         if self.lower_noise == "fresh" and objective is not None and objective.perturbs:
@@ -93,7 +95,7 @@ class PosteriorFit:
         return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
-        """Where G is evaluated with the i-th draw of noise, and the weight of each point there."""
+        """Return the points at which G is evaluated with the i-th draw of noise, and the weight of each point."""
         if "points" in noise:
             return noise["points"], noise["weight"]
         if self.objective is None:
@@ -103,10 +105,11 @@ class PosteriorFit:
         return self.objective.perturb(v, data), weight
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
-        """theta and the noise of an iteration as they are; with ``lower_noise=shared`` one minibatch for all levels.
+        """Share the upper level's perturbed data with the lower level, if ``lower_noise`` is ``shared``.
 
-        The noise of each level then has the upper level's perturbed ``points`` and their ``weight``, and theta has
-        what the energy computes of the points alone.
+        The noise of each level then also contains the upper level's perturbed ``points`` and their ``weight``, and the
+        returned theta also contains the energy's features of these points. With ``lower_noise="fresh"`` theta and the
+        noise are returned unchanged.
         """
         if self.lower_noise == "fresh":
             return theta, noise
@@ -115,13 +118,17 @@ class PosteriorFit:
         return self.energy.share_features(theta, points), {name: {**own, **shared} for name, own in noise.items()}
 
     def loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
-        """G per example with the i-th draw of noise, shape (B,)."""
+        """Compute G for each example with the i-th draw of noise, shape (B,)."""
         points, weight = self.points(v, noise, i)
         energy = bind(self.energy, theta) if self.view is None else self.view(theta)
         return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])
 
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
-        r"""The Fisher information of q times a vector: :math:`E_v [J^\top \mathcal{I} J w]`, J the Jacobian in phi."""
+        r"""Multiply the Fisher information of q by a vector w of the same structure as phi.
+
+        The product is :math:`E_v [J^\top \mathcal{I} J w]`, where J is the Jacobian of q's distribution parameters in
+        phi and :math:`\mathcal{I}` is the Fisher information about them.
+        """
         points, weight = self.points(v, noise, 0)
         weight = torch.as_tensor(weight, dtype=v.dtype, device=v.device).expand(len(v)).unsqueeze(-1) / len(v)
 

@@ -1,4 +1,4 @@
-"""Score matching with a score that needs the model alone: exact, or by importance sampling."""
+"""Score matching with a score that is computed from the model only, exactly or by importance sampling."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ __all__ = ["ScoreMatching"]
 
 
 class ScoreMatching(LossMethod):
-    r"""Any objective with a score that the model alone gives: the baselines SM, SSM, DSM, MDSM, KSD, IS-KSD and IS-DSM.
+    r"""Score matching without a posterior: the baselines SM, SSM, DSM, MDSM, KSD, IS-KSD and IS-DSM.
+
+    Any objective can be combined with any score that the model determines without a posterior.
 
     Args:
         energy: The model.
-        objective: Functional of the score.
-        optimizer: Rule of the only level.
+        objective: The objective, a functional of the score.
+        optimizer: The optimizer of theta.
         score: The estimator of the score; the exact score if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy whose score cannot be computed so.
+        ConfigError: If the estimator cannot compute the score of this energy.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -60,23 +62,23 @@ class ScoreMatching(LossMethod):
 
     @property
     def title(self) -> str:
-        """With its objective and score."""
+        """Return the method's name in words, with its objective and its score."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"{name}: {words}, {self.score.words}"
 
     @property
     def parts(self) -> MethodParts:
-        """The energy and the objective."""
+        """Return the energy and the objective."""
         return MethodParts(energy=self.energy, objective=self.objective)
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the objective and of the score."""
+        """Draw the random numbers of the objective and of the score."""
         data = self.objective.noise(v, (), generator)
         return {"data": data, "score": self.score.noise(self.energy, None, v, generator)}
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The objective per example, shape (B,)."""
+        """Compute the objective for each example, shape (B,)."""
         objective = self.objective.on_minibatch(state.minibatch)
         points = self.objective.perturb(v, noise["data"])
         score = self.score.function(bind(self.energy, state.theta), None, points, noise["score"])

@@ -1,4 +1,4 @@
-"""The state that one iteration of a method maps to the next, and the groups of parameters that move in it."""
+"""The state that an iteration of a method changes, and the groups of parameters that its optimizers update."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Value = TypeVar("Value", bound=Tensor)
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """Parameters that one optimizer moves.
+    """A group of parameters that one optimizer updates.
 
     Attributes:
-        network: Whose they are: ``theta``, ``phi``, ...
-        optimizer: The update rule.
-        prefix: What their names begin with; all of the network's if empty.
+        network: The name of the network that the parameters belong to: ``theta``, ``phi``, ...
+        optimizer: The optimizer, a rule of :mod:`eblvm_lit.optimizers`.
+        prefix: The prefix of the names of these parameters; if empty, the group has all parameters of the network.
 
     Raises:
-        ConfigError: For an optimizer of torch.
+        ConfigError: If the optimizer is one of torch's.
 
     Example:
         >>> import torch
@@ -49,19 +49,19 @@ class ParamGroup:
             )
 
     def of(self, params: dict[str, Value]) -> dict[str, Value]:
-        """Those of a network's parameters that belong to the group."""
+        """Select, of a network's parameters, those that belong to the group."""
         if not self.prefix:
             return params
         return {name: p for name, p in params.items() if name.startswith(self.prefix)}
 
 
 class Step(NamedTuple):
-    """What a step descended, for the record: means over the whole minibatch.
+    """The record of an optimizer step; all values are means over the whole minibatch.
 
     Attributes:
-        loss: A number.
-        grads: The gradient, before clipping.
-        diagnostics: Further numbers by name.
+        loss: The loss that the step decreases, a scalar.
+        grads: The gradient before clipping, by the parameters' names.
+        diagnostics: Further scalars to log, by name.
     """
 
     loss: Tensor
@@ -70,24 +70,25 @@ class Step(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """All that an iteration starts from. An iteration is a function of it, of the minibatch and of the noise.
+    """The state of training before an iteration, which maps it, the minibatch and the noise to the next state.
 
     Attributes:
-        params: Parameters of each network, by ``theta``, ``phi``, ...
-        optimizers: State of each group's optimizer, by the group's name.
-        lrs: Learning rate of each group.
-        buffers: What else lasts from one iteration to the next: persistent chains, running statistics.
-        minibatch: Means and rows of the whole minibatch, of which this process may hold a shard.
-        indices: The numbers of the whole minibatch's examples in the training split, int64, for methods with buffers
-            :attr:`Method.per_example`; None: the first ones.
-        in_place: Whether steps may overwrite the tensors of this state, which is faster outside of a compiler.
-        steps: The last step of each group in this iteration.
+        params: The parameters of each network, by the network's name: ``theta``, ``phi``, ...
+        optimizers: The state of each group's optimizer, by the group's name.
+        lrs: The learning rates, by the names of :attr:`Method.rates`.
+        buffers: The other tensors that are kept from one iteration to the next, by name, such as persistent chains
+            and running statistics.
+        minibatch: The means and examples of the whole minibatch, of which this process may have only a shard.
+        indices: The indices of the minibatch's examples in the training split, int64, for methods with buffers
+            :attr:`Method.per_example`. None stands for the first examples of the split.
+        in_place: Whether steps may overwrite the tensors of this state, which is faster if the step is not compiled.
+        steps: The record of each group's last step in this iteration, by the group's name.
     """
 
     params: dict[str, Params]
     optimizers: dict[str, State]
     lrs: dict[str, Tensor]
-    buffers: dict[str, Tensor] = {}  # noqa: RUF012 - nothing of a state is changed but by its owner
+    buffers: dict[str, Tensor] = {}  # noqa: RUF012 - nothing writes into the default, which all states share
     minibatch: Minibatch = WHOLE
     indices: Tensor | None = None
     in_place: bool = False
@@ -95,16 +96,19 @@ class TrainState(NamedTuple):
 
     @property
     def theta(self) -> Params:
-        """The model's parameters."""
+        """Return the parameters of the model."""
         return self.params["theta"]
 
     @property
     def phi(self) -> Params:
-        """The posterior's parameters."""
+        """Return the parameters of the posterior."""
         return self.params["phi"]
 
     def record(self) -> dict[str, Tensor]:
-        """Loss, gradient norm (before clipping) and diagnostics of each group's last step, as ``<group>_<number>``."""
+        """Return the loss, gradient norm and diagnostics of each group's last step, named ``<group>_<quantity>``.
+
+        The gradient norm is that before clipping.
+        """
         found: dict[str, Tensor] = {}
         for name, last in self.steps.items():
             found[f"{name}_loss"] = last.loss
@@ -114,5 +118,5 @@ class TrainState(NamedTuple):
         return found
 
     def at(self, **params: Params) -> TrainState:
-        """The state with other parameters of some networks."""
+        """Return a copy of the state in which the named networks have other parameters."""
         return self._replace(params={**self.params, **params})

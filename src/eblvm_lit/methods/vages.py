@@ -1,4 +1,4 @@
-"""VaGES: score matching with variational estimates of the score and of its theta-gradient."""
+"""The method VaGES: score matching with variational estimates of the score and of its theta-gradient."""
 
 from __future__ import annotations
 
@@ -26,31 +26,33 @@ __all__ = ["VaGES"]
 
 
 class VaGES(LossMethod):
-    r"""Score-based objectives of the model's marginal with variational estimates of score and gradient.
+    r"""The method VaGES, which minimises a score-based objective with variational estimates.
+
+    Both the score of the model's marginal and the theta-gradient of this score are estimated with particles:
 
     .. math:: \nabla_\theta J = E_v\, [\partial s(v) / \partial \theta]^\top z, \quad
         z = \partial (\text{loss}) / \partial s \approx z(\mathrm{VaES}(v)), \quad
         \partial s(v) / \partial \theta \approx \mathrm{VaGES}(v)
 
-    An iteration is K steps on phi down the divergence of q(h|v) from p(h|v); then one step on theta along the
-    estimate, without unrolling. Serves every objective that is a function of the score's values. Reference: Bao et
-    al. 2021, section 3 and Algorithm 1.
+    An iteration makes K steps on phi that decrease the divergence of q(h|v) from p(h|v), and then one step on theta
+    along the estimated gradient, without unrolling. Every objective that is a function of the score's values can be
+    used. Reference: Bao et al. 2021, section 3 and Algorithm 1.
 
     Args:
-        energy: The model, E(v, h; theta).
-        objective: J, a functional of the score's values.
-        score: VaES and VaGES, and where their particles come from.
-        optimizer: Rule of the upper level.
-        posterior: q(h|v; phi); null where the particles come from p(h|v) itself.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        lower_noise: ``fresh``, as published, or ``shared``: see :class:`~eblvm_lit.methods.bism.BiSM`.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, with the energy E(v, h; theta).
+        objective: The objective J, a function of the score's values only.
+        score: The estimator of the score (VaES) and of its theta-gradient (VaGES), with the source of their particles.
+        optimizer: The optimizer of theta in the upper level.
+        posterior: The posterior q(h|v; phi); None if the particles come from p(h|v) itself.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        lower_noise: ``fresh``, as in the paper, or ``shared``, as in :class:`~eblvm_lit.methods.bism.BiSM`.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an objective that differentiates the score, or parts that do not fit together.
+        ConfigError: If the objective differentiates the score, or if the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -96,7 +98,7 @@ class VaGES(LossMethod):
 
     @property
     def title(self) -> str:
-        """With its objective, L and K."""
+        """Return the method's name in words, with its objective, L and K."""
         name = type(self.objective).__name__
         words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
@@ -104,25 +106,28 @@ class VaGES(LossMethod):
 
     @property
     def parts(self) -> MethodParts:
-        """All but a generator; no posterior where particles come from p(h|v) itself."""
+        """Return the energy, the objective, and the posterior with its divergence if there is one."""
         return super().parts._replace(objective=self.objective)
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
-        """theta and the noise, as the lower level shares them, if there is one."""
+        """Share the upper level's perturbed data with the lower level, if there is one and its noise is shared.
+
+        See :meth:`~eblvm_lit.methods.posterior_fit.PosteriorFit.share`.
+        """
         return (theta, noise) if self.fit is None else self.fit.share(theta, v, noise)
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Bao et al. 2021, Algorithm 1."""
+        """Run one iteration of Bao et al. 2021, Algorithm 1."""
         theta, noise = self.share(state.theta, v, noise)
         # phi <- phi - alpha dG(theta, phi)/dphi, K times
         state = self.fitted(state.at(theta=detached(theta)), v, noise).at(theta=state.theta)
         own = noise[self.level]
         objective = self.objective.on_minibatch(state.minibatch)
         points = own["points"] if "points" in own else objective.perturb(v, own["data"])
-        score, s, loss = self.estimate(theta, state, points, own)  # s = VaES(v), of particles from q(h|v; phi)
+        score, s, loss = self.estimate(theta, state, points, own)  # s = VaES(v), with particles from q(h|v; phi)
         z = objective.cotangent(s, points, own["data"])  # z = dJ/ds at s
 
-        def product(theta: Params) -> Tensor:  # its gradient is VaGES(v)' z
+        def product(theta: Params) -> Tensor:  # its theta-gradient is VaGES(v)' z
             return score.product(bind(self.energy, theta), points, z).mean()
 
         diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
@@ -132,7 +137,7 @@ class VaGES(LossMethod):
     def estimate(
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
     ) -> tuple[VariationalFunction, Tensor, Tensor]:
-        """The variational score, its value s at perturbed data, and the loss there per example (B,)."""
+        """Return the variational score, its value s at the perturbed data, and each example's loss there (B,)."""
         posterior = self.posterior_at(state)
         score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
         s = score(points).detach()
@@ -140,18 +145,18 @@ class VaGES(LossMethod):
         return score, s, loss
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of one step on theta."""
+        """Draw the random numbers of one step on theta."""
         data = self.objective.noise(v, (), generator)
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The objective of VaES, per example, shape (B,)."""
+        """Compute the objective at the score estimate VaES, for each example, shape (B,)."""
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
-        """Fewer latents, too."""
+        """Return advice on how to reduce the memory of an iteration, which includes fewer latents."""
         return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
     def failure_hint(self, quantity: str) -> str | None:
-        """What helps where the refinement of latents diverges."""
+        """Return advice for a refinement of latents that diverges, or None for other quantities."""
         return self.score.particles.failure_hint() if quantity == "refined_rms" else None

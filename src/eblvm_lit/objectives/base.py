@@ -1,4 +1,4 @@
-"""The contract of objectives: functionals of the score."""
+"""The base class of objectives, which are functionals of the score."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ ScoreFunction = Callable[[Tensor], Tensor]
 
 
 class Objective(ABC):
-    """A functional of a score function, evaluated at data and noise.
+    """A functional of a score function, evaluated on data and noise.
 
-    One iteration is: draw ``noise``, ``perturb`` the data, estimate the score there, take ``loss``. Noise may have
-    leading dimensions (one slice per inner step); :meth:`perturb` and :meth:`loss` see one slice.
+    An iteration draws ``noise``, applies ``perturb`` to the data, estimates the score at the perturbed data and
+    computes ``loss``. Noise may have leading dimensions, with one slice for each inner step; :meth:`perturb` and
+    :meth:`loss` receive one slice.
 
     Attributes:
-        words: Its name in words, for the first line of a run.
-        pointwise: Whether the loss needs the score's values alone, at the perturbed points: then :meth:`cotangent` is
-            its derivative by them. False for the losses that differentiate the score.
-        perturbs: Whether the score is matched at perturbed data: the lower level then sees such data, too.
-        lower_weight: Noise -> the weight of each example in the lower-level loss, shape (B,); None for equal weights.
+        words: The objective's name in words, for the line that a run prints first.
+        pointwise: Whether the loss depends only on the score's values at the perturbed points; then :meth:`cotangent`
+            returns the loss's derivative with respect to these values. False for a loss that differentiates the score.
+        perturbs: Whether the score is matched at perturbed data; if so, the lower level also trains on perturbed data.
+        lower_weight: A function that maps the noise to the weight of each example in the lower-level loss, shape (B,);
+            None for equal weights.
     """
 
     words: str = "an objective of one's own"
@@ -39,34 +41,41 @@ class Objective(ABC):
 
     @abstractmethod
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """All random numbers of one evaluation, each of shape (*shape, B, ...)."""
+        """Draw all random numbers of one evaluation, each of shape (*shape, B, ...)."""
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
-        """The points at which the score is matched, shape (B, *event)."""
+        """Return the points at which the score is matched, shape (B, *event)."""
         return v
 
     @abstractmethod
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
-        """Loss per example, shape (B,), of the perturbed v."""
+        """Compute the loss of each example, shape (B,), at the perturbed v."""
 
     def float32_reason(self) -> str | None:
-        """Why mixed precision does not fit: a loss that differentiates the score takes second derivatives of E."""
+        """Return why the objective needs float32 rather than mixed precision, or None if it does not.
+
+        A loss that differentiates the score takes second derivatives of E.
+        """
         return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
 
     def on_minibatch(self, minibatch: Minibatch) -> Objective:
-        """The objective on one minibatch: itself, or a copy that knows the minibatch if its loss couples examples."""
+        """Return the objective for one minibatch.
+
+        It is the objective itself, or, if the loss couples examples, a copy that knows the minibatch.
+        """
         return self
 
-    def check_batch_size(self, n: int) -> None:  # noqa: B027 - most take any
-        """Refuse a number of examples that the loss is not defined for."""
+    def check_batch_size(self, n: int) -> None:  # noqa: B027 - most objectives allow every batch size
+        """Raise a ConfigError for a number of examples for which the loss is not defined."""
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """d (sum of the losses) / d s, shape (B, *event), of the scores s at the perturbed v; if ``pointwise``.
+        """Differentiate the sum of the losses with respect to the scores s at the perturbed v, shape (B, *event).
 
-        By autograd, which costs a pass more than a closed form.
+        It is defined if the objective is ``pointwise``. This default uses autograd, which costs one pass more than a
+        closed form.
 
         Raises:
-            ConfigError: For a loss that needs more of the score than its values.
+            ConfigError: If the loss depends on more than the score's values.
         """
         if not self.pointwise:
             raise ConfigError(

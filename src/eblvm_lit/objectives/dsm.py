@@ -13,7 +13,7 @@ __all__ = ["DSM"]
 
 
 class DSM(Objective):
-    r"""Denoising score matching.
+    r"""The objective of denoising score matching at one noise level.
 
     .. math:: \tfrac12 \| s(\tilde v) + \epsilon / \sigma \|^2, \quad \tilde v = v + \sigma \epsilon, \;
         \epsilon \sim N(0, I)
@@ -21,7 +21,7 @@ class DSM(Objective):
     Reference: Vincent 2011; Bao et al. 2020, Eq. 4, with the factor 1/2 of their code.
 
     Args:
-        noise_std: sigma, in the units of v.
+        noise_std: The standard deviation sigma of the noise, in the units of v.
 
     Example:
         >>> objective, eps = DSM(noise_std=0.5), {"eps": torch.ones(1, 2)}
@@ -37,17 +37,17 @@ class DSM(Objective):
         self.noise_std = noise_std
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Standard normal ``eps``, shape (*shape, B, *event)."""
+        """Draw standard normal noise ``eps``, shape (*shape, B, *event)."""
         return {"eps": torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)}
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
-        """v + sigma eps."""
+        """Return the noised data v + sigma eps, shape (B, *event)."""
         return v + self.noise_std * noise["eps"]
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """d loss / d s at the score's value s, shape (B, *event)."""
+        """Return the derivative of the loss with respect to the score's value s, shape (B, *event)."""
         return s + noise["eps"] / self.noise_std
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
-        """Loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         return 0.5 * sum_event((score(v) + noise["eps"] / self.noise_std).square())

@@ -1,4 +1,4 @@
-"""Kernelized Stein discrepancy."""
+"""The kernelized Stein discrepancy of the data from the model."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["KSD", "stein_kernel"]
 
 
 def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor | float) -> Tensor:
-    r"""The Stein kernel of a Gaussian kernel k of bandwidth b, between points v with scores s and x with scores t.
+    r"""Compute the Stein kernel of a Gaussian kernel k of bandwidth b between points v and x with scores s and t.
 
     .. math:: u(v, x) = k\, s^\top t + s^\top \nabla_x k + t^\top \nabla_v k + \mathrm{tr}\, \nabla_v \nabla_x k, \quad
         k = \exp(-\|v - x\|^2 / 2 b^2)
 
-    Its mean over independent pairs of data is the squared discrepancy of the data from the distribution with this
-    score, zero where they are the same. Reference: Liu et al. 2016, Eq. 8.
+    The mean of u over independent pairs of data is the squared discrepancy of the data from the distribution that has
+    this score. It is zero if the two distributions are equal. Reference: Liu et al. 2016, Eq. 8.
 
     Args:
-        v: Points, shape (*n, d).
-        s: Scores there, shape (*n, d).
-        x: Points, shape (*n, d) for pairs, or broadcast: (n, 1, d) and (m, d) for all pairs.
-        t: Scores there, of x's shape.
-        bandwidth: b, in the units of v.
+        v: The first point of each pair, shape (*n, d).
+        s: The scores at v, shape (*n, d).
+        x: The second point of each pair, shape (*n, d). For all pairs, v has shape (n, 1, d) and x has shape (m, d).
+        t: The scores at x, of the same shape as x.
+        bandwidth: The bandwidth b, in the units of v.
 
     Returns:
-        Shape (*n) or (n, m).
+        The kernel's value for each pair, shape (*n), or (n, m) for all pairs.
 
     Example:
         >>> v = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
@@ -49,31 +49,35 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
 
 
 def _second_half(x: Tensor) -> Tensor:
-    """1 for the examples whose scores the one-sided form differentiates, 0 for the others, shape (B,)."""
+    """Return 1 for the examples whose scores the one-sided form differentiates and 0 for the others, shape (B,)."""
     return (torch.arange(len(x), device=x.device) >= len(x) // 2).to(x.dtype)
 
 
 class KSD(Objective):
-    r"""Squared kernelized Stein discrepancy of the data from the model.
+    r"""The squared kernelized Stein discrepancy of the data from the model.
 
     .. math:: E_{v, v'}\, u(v, v'), \quad u \text{ the Stein kernel of a Gaussian kernel}
 
-    Pairs are the two halves of the minibatch, as published, or all B (B - 1) of them, a U-statistic. The loss of an
-    example is the mean over the pairs it is in. The gradient goes through the scores of both examples of a pair. The
-    released code takes the score of the first example for a constant (``one_sided``):
+    An example of the first half of the minibatch is paired with one of the second half, as in the paper; or all
+    B (B - 1) ordered pairs are used, which gives a U-statistic. The loss of an example is the mean of u over the pairs
+    that contain it. The gradient goes through the scores of both examples of a pair. The authors' code treats the score
+    of the first example as a constant (``one_sided``):
 
     .. math:: \nabla_\theta \approx E_{v, v'}\, [\partial s(v') / \partial \theta]^\top (k\, s(v) + \nabla_v k)
 
-    Its mean is half of the two-sided gradient, and the one-sided gradients of both examples add up to
-    the two-sided one. Shards of a minibatch exchange what pairs need: nothing for halves, which stay together in a
-    shard, unless the bandwidth is the median. Reference: Bao et al. 2021, section 3.2; Liu et al. 2016.
+    The mean of the one-sided gradient is half of the two-sided gradient: the one-sided gradients for the two examples
+    of a pair add up to the two-sided one. If several processes share a minibatch, they exchange the points and
+    scores that the pairs need. For halves they exchange nothing, because both examples of a pair are in one shard,
+    unless the bandwidth is the median. Reference: Bao et al. 2021, section 3.2; Liu et al. 2016.
 
     Args:
-        bandwidth: b in the units of v, or ``median``: the median distance between the examples of the minibatch.
-        pairs: ``halves``, ``all`` or ``one_sided``.
+        bandwidth: The kernel's bandwidth b, in the units of v, or ``median`` for the median distance between the
+            examples of the minibatch.
+        pairs: ``halves`` pairs the two halves of the minibatch, ``one_sided`` does so with the first score constant,
+            ``all`` uses all pairs.
 
     Raises:
-        ConfigError: For a minibatch that cannot be paired.
+        ConfigError: If the examples of a minibatch cannot be paired.
 
     Example:
         >>> KSD(bandwidth=1.0).loss(lambda v: -v, torch.tensor([[1.0], [1.0]]), {}).tolist()  # u = s^2 + d / b^2
@@ -94,7 +98,7 @@ class KSD(Objective):
         self.minibatch = WHOLE
 
     def on_minibatch(self, minibatch: Minibatch) -> KSD:
-        """The discrepancy over the pairs of this minibatch."""
+        """Return the discrepancy over the pairs of this minibatch."""
         if minibatch is self.minibatch:
             return self
         own = KSD(bandwidth=self.bandwidth, pairs=self.pairs)
@@ -102,7 +106,7 @@ class KSD(Objective):
         return own
 
     def check_batch_size(self, n: int) -> None:
-        """Refuse a minibatch that cannot be paired."""
+        """Raise a ConfigError for a number n of examples that cannot be paired."""
         if self.pairs != "all" and n % 2:
             raise ConfigError(
                 f"KSD pairs the two halves of a minibatch, which {n} examples do not have: choose an even "
@@ -112,21 +116,25 @@ class KSD(Objective):
             raise ConfigError("KSD is a mean over pairs, and one example has none: choose another data.batch_size.")
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Nothing is random."""
+        """Return no noise, because the loss is not random."""
         return {}
 
     def _bandwidth(self, v: Tensor) -> Tensor | float:
         return median_distance(self.minibatch.gather(v)) if self.bandwidth == "median" else self.bandwidth
 
     def _partners(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """All points and scores of the minibatch, shape (n, d); and 1 (B, n) where they are not a row of x itself."""
+        """Return the partners of the B points x of this process, which have the scores s.
+
+        The partners are all n points of the minibatch, shape (n, d), and their scores, shape (n, d). A mask of shape
+        (B, n) is 0 where a point would be its own partner and 1 elsewhere.
+        """
         points, scores = self.minibatch.gather(torch.cat([x, s], 1)).chunk(2, 1)
         itself = torch.eye(len(points), dtype=x.dtype, device=x.device)
         rows = self.minibatch.rows
         return points, scores, 1 - (itself if rows is None else itself[rows])
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
-        """Loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         x = v.flatten(1)
         s = score(v).flatten(1)
         b = self._bandwidth(x)
@@ -142,7 +150,7 @@ class KSD(Objective):
         return (u * others).sum(1) / (len(points) - 1)
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        r""":math:`2 (k\, s(v') + \nabla_{v'} k)`, averaged over the partners v' of each v, shape (B, *event)."""
+        r"""Average :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of each v, shape (B, *event)."""
         x = v.flatten(1)
         t = s.flatten(1)
         b = self._bandwidth(x)

@@ -1,4 +1,4 @@
-"""Score matching with the exact trace."""
+"""Score matching with the exact trace of the score's Jacobian."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["SM"]
 
 
 class SM(Objective):
-    r"""Score matching.
+    r"""The objective of score matching, with the exact trace.
 
     .. math:: \tfrac12 \|s(v)\|^2 + \mathrm{tr}\, \nabla_v s(v)
 
-    Its mean is the Fisher divergence of model from data less a constant of the data. Reference: Hyvarinen 2005.
-    A score function with a ``divergence`` method (a closed form) is asked for the trace, any other is differentiated
-    once per dimension.
+    Its mean over the data is the Fisher divergence of the model from the data minus a constant that depends only on
+    the data. Reference: Hyvarinen 2005. If the score function has a ``divergence`` method, this closed form gives the
+    trace. Any other score function is differentiated once for each dimension of v.
 
     Example:
         >>> SM().loss(lambda v: -v, torch.ones(1, 2), {}).tolist()  # the score of N(0, I)
@@ -30,11 +30,11 @@ class SM(Objective):
     pointwise = False
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Nothing is random."""
+        """Return no noise, because the loss is not random."""
         return {}
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
-        """Loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         exact = getattr(score, "divergence", None)
         trace = exact(v) if exact is not None else divergence(score, v)
         return 0.5 * sum_event(score(v).square()) + trace

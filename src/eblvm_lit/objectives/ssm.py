@@ -1,4 +1,4 @@
-"""Sliced score matching."""
+"""Sliced score matching, with random projections of the score."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ __all__ = ["SSM"]
 
 
 class SSM(Objective):
-    r"""Sliced score matching with one random direction u per example, E[u u'] = I.
+    r"""The objective of sliced score matching, with one random direction u for each example, E[u u'] = I.
 
     .. math:: \tfrac12 \|s(v)\|^2 + u^\top (\nabla_v s(v))\, u
 
-    The mean of either form over u is score matching. This one, the default, is sliced score matching with variance
-    reduction: the squared norm replaces the squared projection of the plain form, whose mean over u it is.
+    This form, the default, is sliced score matching with variance reduction. The plain form has the squared projection
+    of the score in place of its squared norm, which is the mean of the squared projection over u:
 
     .. math:: \tfrac12 (u^\top s(v))^2 + u^\top (\nabla_v s(v))\, u
 
+    The mean of either form over u is the score matching loss.
     Reference: Song et al. 2019, Eq. 8 (``norm=exact``) and Eq. 7 (``norm=projected``).
 
     Args:
-        projection: Distribution of u: ``rademacher`` (signs) or ``gaussian``.
-        norm: ``exact``, the variance-reduced form of both released codes, or ``projected``, the plain form.
+        projection: The distribution of u: ``rademacher`` (random signs) or ``gaussian``.
+        norm: ``exact``, the variance-reduced form, which the code of BiSM and of VaGES uses, or ``projected``, the
+            plain form.
 
     Example:
         >>> SSM().loss(lambda v: -v, torch.ones(1, 2), {"u": torch.tensor([[1.0, -1.0]])}).tolist()
@@ -48,13 +50,13 @@ class SSM(Objective):
         self.norm = norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Directions ``u``, shape (*shape, B, *event)."""
+        """Draw the directions ``u``, shape (*shape, B, *event)."""
         u = torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
-        # u = 0 has probability 2^-24 or so, and sign(0) = 0 would drop a direction
+        # torch.sign is not used: u = 0 occurs with probability of about 2^-24, and sign(0) = 0 would drop a component
         return {"u": u if self.projection == "gaussian" else torch.where(u >= 0, 1.0, -1.0).to(v.dtype)}
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
-        """Loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         u = noise["u"]
 
         def slice_of_score(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The contract of score estimators: exact, bi-level, variational and by importance sampling."""
+"""The base class of score estimators: exact, importance-sampled and variational ones."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["ScoreEstimator"]
 
 
 class ScoreEstimator(ABC):
-    """An estimator of the marginal score from an energy, and from a posterior where it needs one.
+    """An estimator of the marginal score grad_v log p(v) from an energy and, if it needs one, a posterior.
 
-    The theta-gradient of an objective is that of the objective of the estimate, taken by differentiation. The
-    variational estimator alone adds a step: its theta-gradient is an estimate too, see
+    The theta-gradient of an objective is obtained by differentiating the objective's value at the estimated score.
+    Only the variational estimator differs: it also estimates the theta-gradient of the score, see
     :class:`~eblvm_lit.scores.variational.VariationalFunction`.
 
     Attributes:
-        words: Its name in words, for the first line of a run.
+        words: The estimator's name in words, for the line that a run prints first.
         needs_posterior: Whether the estimate uses q(h|v).
-        has_smooth: Whether there is :meth:`smooth`.
+        has_smooth: Whether the estimator implements :meth:`smooth`.
     """
 
     words = "an estimated score"
@@ -34,27 +34,27 @@ class ScoreEstimator(ABC):
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
-        """Refuse an energy whose score cannot be estimated so.
+        """Raise a ConfigError for an energy whose score this estimator cannot estimate.
 
         Raises:
-            ConfigError: Saying what can.
+            ConfigError: If the estimator does not fit the energy. The message says which methods do.
         """
 
     def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
-        """The random numbers of one estimate at v, shape (B, *event)."""
+        """Draw the random numbers of one estimate at v (B, *event)."""
         return None
 
     @abstractmethod
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
-        """The estimate as a function of points (B, *event), with latents drawn at v (B, *event)."""
+        """Return the estimate as a function of points (B, *event), with latents drawn at v (B, *event)."""
 
     def smooth(self, energy: Energy, posterior: Posterior | None, v: Tensor) -> Tensor:
-        """A function of v near the score, shape (B, *event), without any noise.
+        """Return an approximation of the score at v, shape (B, *event), that contains no noise.
 
-        It may be a part of any critic: how near it is decides what the critic's network has to learn, and not what is
-        estimated.
+        A critic may add it to its network's output. Its accuracy determines only how much the network still has to
+        learn; it does not change the quantity that the critic estimates.
 
         Raises:
-            NotImplementedError: Where :attr:`has_smooth` is false.
+            NotImplementedError: If :attr:`has_smooth` is false.
         """
         raise NotImplementedError(f"{type(self).__name__} has no score without noise.")

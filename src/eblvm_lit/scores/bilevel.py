@@ -1,4 +1,4 @@
-"""The surrogate score of bi-level score matching: the score of -E - log q at one latent of each v."""
+"""The surrogate score of bi-level score matching: the v-gradient of -E - log q at one latent drawn for each v."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
 __all__ = ["BilevelScore", "Refinement"]
 
-# (v, E(v, .), the parameters of q(h|v)) -> the parameters of another distribution in q's family
+# A function of v, of the energy E(v, .) as a function of h, and of the parameters of q(h|v). It returns the parameters
+# of another distribution in q's family.
 Refinement = Callable[[Tensor, LatentEnergy, DistributionParams], DistributionParams]
 
 
 class BilevelScore:
-    r"""The score of the marginal as estimated with one posterior sample.
+    r"""The surrogate of the marginal score that uses one posterior sample for each v.
 
     .. math:: \hat s(x) = \nabla_x [-E(x, h) - \log q(h|x)], \quad h \sim q(h|v)
 
-    h is drawn once, at v, and does not move with x; the density of q does. Equal to the marginal score for every h when
-    q is the true posterior. Reference: Bao et al. 2020, Eq. 8.
+    h is drawn once, from q(h|v), and is constant in x; the density q(h|x) is differentiated in x. If q is the true
+    posterior, the surrogate equals the marginal score for every h. Reference: Bao et al. 2020, Eq. 8.
 
     Args:
-        energy: Gives E.
-        posterior: Gives q.
-        v: Where h is drawn, shape (B, *event).
-        noise: Noise of one latent per example, shape (B, H).
-        refine: Moves q(h|v) before it is used, at every v; q as it is if not given.
+        energy: The model's energy E(v, h).
+        posterior: The posterior q(h|v).
+        v: The points at which h is drawn, shape (B, *event).
+        noise: The noise from which one latent is drawn for each example, shape (B, H).
+        refine: A function that maps q(h|v) at each v to the distribution that is used in its place; q itself if not
+            given.
 
     Example:
         >>> import torch
@@ -53,7 +55,7 @@ class BilevelScore:
         self.h = posterior.rsample_given(q_params, noise)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The surrogate, shape (B, *event)."""
+        """Compute the surrogate score at x, shape (B, *event)."""
 
         def log_weight(at: EnergyAt, y: Tensor) -> Tensor:
             q_params = self.posterior.distribution_params(y)
@@ -64,6 +66,6 @@ class BilevelScore:
 
         if (
             self.refine is None and self.energy.shared_features is None
-        ):  # E is needed at one h: energy.at would cost more
+        ):  # E is evaluated at only one h, for which energy.at costs more than energy.energy
             return grad(partial(log_weight, lambda y: partial(self.energy.energy, y)))(x)
         return self.energy.gradient(log_weight, x)

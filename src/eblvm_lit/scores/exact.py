@@ -1,4 +1,4 @@
-"""The exact marginal score."""
+"""The exact marginal score of a model with a tractable free energy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ExactScore:
     .. math:: s(v) = -\nabla_v F(v)
 
     Args:
-        energy: Where the score comes from.
+        energy: The energy whose score is computed.
 
     Example:
         >>> import torch
@@ -32,16 +32,16 @@ class ExactScore:
         self.energy = energy
 
     def __call__(self, v: Tensor) -> Tensor:
-        """The score, shape (B, *event)."""
+        """Compute the score at v, shape (B, *event)."""
         return self.energy.score(v)
 
     def divergence(self, v: Tensor) -> Tensor:
-        """Its divergence, shape (B,)."""
+        """Compute the divergence of the score, which is the trace of its Jacobian in v, shape (B,)."""
         return self.energy.score_divergence(v)
 
 
 class Exact(ScoreEstimator):
-    """The exact score, for models with a tractable marginal.
+    """The estimator that returns the exact score, for models with a tractable free energy.
 
     Example:
         >>> import torch
@@ -55,7 +55,7 @@ class Exact(ScoreEstimator):
     has_smooth = True
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy without a free energy."""
+        """Raise a ConfigError for an energy without a tractable free energy."""
         if not isinstance(energy, MarginalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no tractable marginal, so exact score matching cannot train it: "
@@ -63,9 +63,9 @@ class Exact(ScoreEstimator):
             )
 
     def function(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: Any) -> ExactScore:
-        """The exact score."""
+        """Return the exact score as a function of v."""
         return ExactScore(energy)
 
     def smooth(self, energy: MarginalEnergy, posterior: None, v: Tensor) -> Tensor:
-        """The exact score itself, shape (B, *event)."""
+        """Return the exact score at v, which contains no noise, shape (B, *event)."""
         return energy.score(v)

@@ -22,11 +22,12 @@ class ImportanceScore:
     .. math:: s(v) = -\nabla_v \hat F(v), \quad
         \hat F(v) = -\log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{2^{-m}}, \quad h_l \sim \mathrm{Bernoulli}(1/2)^m
 
-    Biased for finite L: what VaGES is compared with. Reference: Bao et al. 2021, section 5.1 (IS-KSD).
+    The estimate is biased for finite L. The VaGES paper compares with it. Reference: Bao et al. 2021, section 5.1
+    (IS-KSD).
 
     Args:
-        energy: Gives E.
-        h: Latents of each v, shape (L, B, m).
+        energy: The model's energy E(v, h), with m binary latents.
+        h: The L latents drawn for each v, shape (L, B, m).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -39,24 +40,24 @@ class ImportanceScore:
         self.h = h
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """The estimate of F(v), shape (B,)."""
+        """Estimate the free energy F(v), shape (B,)."""
         n = len(self.h)
         m = self.h.shape[-1]
         return math.log(n) - m * math.log(2) - torch.logsumexp(-self.energy.energy(v, self.h), 0)
 
     def __call__(self, v: Tensor) -> Tensor:
-        """The score, shape (B, *event)."""
+        """Compute the score of the estimated free energy at v, shape (B, *event)."""
         return -grad(lambda x: self.free_energy(x).sum())(v)
 
 
 class Importance(ScoreEstimator):
-    """The score by importance sampling, with fresh latents for each v in each evaluation.
+    """The estimator of the score by importance sampling, which draws new latents for each v in each evaluation.
 
     Args:
-        n_particles: L.
+        n_particles: The number L of latents drawn for each v.
 
     Raises:
-        ConfigError: By :meth:`check`, for continuous latents.
+        ConfigError: In :meth:`check`, if the latents are continuous.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -71,7 +72,7 @@ class Importance(ScoreEstimator):
         self.n_particles = n_particles
 
     def check(self, energy: Energy) -> None:
-        """Refuse continuous latents, which have no uniform distribution."""
+        """Raise a ConfigError for an energy with continuous latents, on which no uniform distribution exists."""
         if energy.continuous:
             raise ConfigError(
                 f"The importance-sampled score draws binary latents, {type(energy).__name__} has continuous ones: "
@@ -79,10 +80,10 @@ class Importance(ScoreEstimator):
             )
 
     def noise(self, energy: Energy, posterior: None, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Uniform bits, shape (L, B, m)."""
+        """Draw uniform random bits, the latents, shape (L, B, m)."""
         shape = (self.n_particles, len(v), energy.h_dim)
         return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
 
     def function(self, energy: Energy, posterior: None, v: Tensor, noise: Tensor) -> ImportanceScore:
-        """The estimate with these latents."""
+        """Return the score estimate that uses the latents ``noise``, as a function of v."""
         return ImportanceScore(energy, noise)

@@ -1,4 +1,4 @@
-"""Sources of the latents of a variational estimate: q(h|v), q refined by Langevin steps, and p(h|v)."""
+"""Sources of the latents in a variational estimate: q(h|v), q refined by Langevin steps, or p(h|v)."""
 
 from __future__ import annotations
 
@@ -18,43 +18,45 @@ from eblvm_lit.samplers.langevin import Langevin
 
 __all__ = ["ExactParticles", "Particles", "PosteriorParticles", "RefinedParticles"]
 
-# A posterior's latents are of order one.
+# Latents of a posterior are of order one. A root mean square above this value therefore means divergence.
 DIVERGED = 1e4
 
 
 class Particles(ABC):
-    """Draws h given v, with noise that is drawn outside; nothing is differentiated through the draw.
+    """A source of latents h given v.
+
+    The noise is drawn beforehand and passed in. No gradient goes through the drawn latents.
 
     Attributes:
-        needs_posterior: Whether h come from a q(h|v) that has to be fitted.
-        follow_posterior: Whether h are distributed as q(h|v).
+        needs_posterior: Whether the latents are drawn with a posterior q(h|v), which has to be fitted.
+        follow_posterior: Whether the latents are distributed as q(h|v).
     """
 
     needs_posterior = True
     follow_posterior = True
 
-    def check(self, energy: Energy) -> None:  # noqa: B027 - most fit every energy
-        """Refuse an energy whose latents cannot be drawn so."""
+    def check(self, energy: Energy) -> None:  # noqa: B027 - most sources fit every energy
+        """Raise a ConfigError for an energy whose latents this source cannot draw."""
 
     @abstractmethod
     def noise(self, energy: Energy, posterior: Posterior | None, shape: tuple[int, ...], v: Tensor, generator) -> Any:
-        """Noise of ``shape`` latents for each v (B, *event)."""
+        """Draw the noise for ``shape`` latents of each v (B, *event)."""
 
     @abstractmethod
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
-        """Latents, shape (*shape, B, H)."""
+        """Return latents drawn given v, shape (*shape, B, H)."""
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Numbers to record about the draw h, by name."""
+        """Return numbers by name that describe the drawn latents h, for the run's record."""
         return {}
 
     def failure_hint(self) -> str | None:
-        """What helps where a diagnostic is not finite."""
+        """Return advice for a diagnostic that is not finite, or None if there is none."""
         return None
 
 
 class PosteriorParticles(Particles):
-    """h ~ q(h|v), relaxed where the posterior relaxes.
+    """Latents drawn from q(h|v); binary latents are relaxed if the posterior's samples are.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -68,28 +70,29 @@ class PosteriorParticles(Particles):
     def noise(
         self, energy: Energy, posterior: Posterior, shape: tuple[int, ...], v: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """The posterior's noise."""
+        """Draw the noise of the posterior's samples."""
         return posterior.noise(shape, v, generator)
 
     def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """h ~ q(h|v)."""
+        """Draw latents h ~ q(h|v), shape (*shape, B, H)."""
         return posterior.rsample(v, noise).detach()
 
 
 class RefinedParticles(Particles):
-    r"""h ~ q(h|v), then C Langevin steps towards p(h|v).
+    r"""Latents drawn from q(h|v) and moved by C Langevin steps towards p(h|v).
 
     .. math:: h \leftarrow h - \tfrac a2 \nabla_h E(v, h) + s\, \epsilon
 
     Reference: Bao et al. 2021, section 3.3 and appendix G.
 
     Args:
-        n_refine_steps: C.
-        step_size: a, about 2e-4 times the number of latents; a little beyond twice of that diverges.
-        noise_std: s, apart from a.
+        n_refine_steps: The number C of Langevin steps.
+        step_size: The step size a. About 2e-4 times the number of latents works; a little more than twice this value
+            diverges.
+        noise_std: The standard deviation s of the noise, which is set independently of a.
 
     Raises:
-        ConfigError: For binary latents.
+        ConfigError: If the latents are binary.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class RefinedParticles(Particles):
         self.follow_posterior = n_refine_steps == 0
 
     def check(self, energy: Energy) -> None:
-        """Refuse binary latents."""
+        """Raise a ConfigError for an energy with binary latents."""
         if not energy.continuous:
             raise ConfigError(
                 f"Langevin refinement needs continuous latents, {type(energy).__name__} has binary ones: "
@@ -109,24 +112,24 @@ class RefinedParticles(Particles):
     def noise(
         self, energy: Energy, posterior: Posterior, shape: tuple[int, ...], v: Tensor, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        """The posterior's noise and that of each step."""
+        """Draw the noise of the posterior's samples and the noise of each Langevin step."""
         start = posterior.noise(shape, v, generator)
         return {"start": start, "steps": self.langevin.noise(start, generator)}
 
     def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """The refined latents."""
+        """Return the latents after the Langevin steps, shape (*shape, B, H)."""
         h = posterior.rsample(v, noise["start"]).detach()
         energy_at_v = energy.at(v)
         (refined,) = self.langevin.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))
         return refined
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Root mean square of the refined latents, infinite once they are far beyond any posterior."""
+        """Return the root mean square of the refined latents; it is set to infinity if they have diverged."""
         rms = minibatch.mean(h.square().mean()).sqrt()
         return {"refined_rms": torch.where(rms > DIVERGED, math.inf, rms)}
 
     def failure_hint(self) -> str:
-        """What helps where they diverge."""
+        """Return advice for latents that diverge during the refinement."""
         return (
             f"the Langevin refinement diverges with step_size={self.langevin.step_size:g}; take a smaller "
             "particles.step_size, about 2e-4 times the number of latents (2e-3 to 6e-3 for 20, 5e-3 to 1.5e-2 for 50, "
@@ -135,7 +138,9 @@ class RefinedParticles(Particles):
 
 
 class ExactParticles(Particles):
-    """h ~ p(h|v) itself: the upper bound of what any q can do, where the model can be drawn from.
+    """Latents drawn from the exact posterior p(h|v), for a model that can sample it.
+
+    The result is an upper bound on what any learned q(h|v) can achieve.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -148,7 +153,7 @@ class ExactParticles(Particles):
     follow_posterior = False
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy without conditionals."""
+        """Raise a ConfigError for an energy that cannot sample p(h|v)."""
         if not isinstance(energy, ConditionalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no p(h|v) to draw from, which particles=exact needs: "
@@ -163,9 +168,9 @@ class ExactParticles(Particles):
         v: Tensor,
         generator: torch.Generator,
     ) -> Tensor:
-        """The conditional's noise."""
+        """Draw the noise of samples from p(h|v)."""
         return energy.latent_noise((*shape, len(v)), v, generator)
 
     def draw(self, energy: ConditionalEnergy, posterior: Posterior | None, v: Tensor, noise: Tensor) -> Tensor:
-        """h ~ p(h|v)."""
+        """Draw latents h ~ p(h|v), shape (*shape, B, H)."""
         return energy.draw_latent(v, noise).detach()

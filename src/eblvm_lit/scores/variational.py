@@ -38,22 +38,23 @@ __all__ = [
     "vages_product",
 ]
 
-# The particle sets of the score, the mean and the covariance.
+# The index of the particle set that the score, the mean term and the covariance term use, in this order.
 SETS = {"separate": (0, 1, 2), "coupled": (0, 1, 1), "shared": (0, 0, 0)}
 
 
 class Estimate(ABC):
-    """How the score is estimated from particles.
+    """A rule that estimates the score from particles.
 
     Attributes:
-        needs_posterior: Whether it uses the density of q, and takes the particles to be distributed as q(h|v).
+        needs_posterior: Whether the rule uses the density of q and assumes that the particles are distributed as
+            q(h|v).
     """
 
     needs_posterior = False
 
     @abstractmethod
     def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, h: Tensor) -> Tensor:
-        """The estimate, shape (B, *event), of v (B, *event) and particles h (L, B, H)."""
+        """Estimate the score at v (B, *event) from particles h (L, B, H), shape (B, *event)."""
 
 
 class VaES(Estimate):
@@ -68,15 +69,15 @@ class VaES(Estimate):
     """
 
     def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, h: Tensor) -> Tensor:
-        """The estimate, shape (B, *event)."""
+        """Estimate the score at v from the particles h, shape (B, *event)."""
         return energy.gradient(lambda at, x: -at(x)(h).mean(0).sum(), v)
 
 
 class ControlledVaES(Estimate):
     r"""VaES with the score of q as a control variate: :math:`\frac1L \sum_l \nabla_v [\ell(v, h_l) - \log q(h_l|v)]`.
 
-    h does not move with v. The mean of the second term is zero for h ~ q, whatever q is, and where q = p the estimate
-    has no variance: it is the score for every h. Reference: Bao et al. 2021, appendix F.5.
+    The latents h_l are constant in v. The mean of the second term over h ~ q is zero for every q. If q(h|v) = p(h|v),
+    the estimate equals the score for every h, so its variance is zero. Reference: Bao et al. 2021, appendix F.5.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -89,7 +90,7 @@ class ControlledVaES(Estimate):
     needs_posterior = True
 
     def __call__(self, energy: Energy, posterior: Posterior, v: Tensor, h: Tensor) -> Tensor:
-        """The estimate, shape (B, *event)."""
+        """Estimate the score at v from the particles h, shape (B, *event)."""
 
         def log_weight(at: EnergyAt, x: Tensor) -> Tensor:
             return (-at(x)(h) - posterior.log_prob(h, x)).mean(0).sum()
@@ -98,21 +99,21 @@ class ControlledVaES(Estimate):
 
 
 class Covariance(ABC):
-    """The weights by which particles enter a sample covariance: Cov(s, l) = sum_l w_l l_l.
+    """A rule for the weights of the particles in a sample covariance: Cov(s, x) is estimated by sum_l w_l x_l.
 
     Attributes:
-        min_particles: Fewest particles it is defined for.
+        min_particles: The smallest number of particles for which the weights are defined.
     """
 
     min_particles = 1
 
     @abstractmethod
     def weights(self, s: Tensor) -> Tensor:
-        """w, shape (L, ...), of the values s (L, ...)."""
+        """Compute the weights w, shape (L, ...), from the values s (L, ...)."""
 
 
 class Unbiased(Covariance):
-    """Centred weights of the unbiased sample covariance: (s_l - mean s) / (L - 1).
+    """The weights of the unbiased sample covariance: (s_l - mean s) / (L - 1).
 
     Example:
         >>> Unbiased().weights(torch.tensor([1.0, 3.0]))
@@ -122,12 +123,12 @@ class Unbiased(Covariance):
     min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
-        """w, shape (L, ...)."""
+        """Compute the weights w, shape (L, ...)."""
         return (s - s.mean(0)) / (len(s) - 1)
 
 
 class Biased(Covariance):
-    """Centred weights of the biased sample covariance: (s_l - mean s) / L.
+    """The weights of the biased sample covariance: (s_l - mean s) / L.
 
     Example:
         >>> Biased().weights(torch.tensor([1.0, 3.0]))
@@ -137,12 +138,12 @@ class Biased(Covariance):
     min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
-        """w, shape (L, ...)."""
+        """Compute the weights w, shape (L, ...)."""
         return (s - s.mean(0)) / len(s)
 
 
 class Dropped(Covariance):
-    """No weight at all: an ablation, the theta-gradient without its covariance term.
+    """Weights of zero, which drop the covariance term from the theta-gradient; an ablation.
 
     Example:
         >>> Dropped().weights(torch.tensor([1.0, 3.0]))
@@ -150,29 +151,30 @@ class Dropped(Covariance):
     """
 
     def weights(self, s: Tensor) -> Tensor:
-        """Zeros, shape (L, ...)."""
+        """Return weights of zero, shape (L, ...)."""
         return torch.zeros_like(s)
 
 
 def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor, covariance: Covariance) -> Tensor:
-    r"""A number per example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`; its value means nothing.
+    r"""Compute a number for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`.
 
     .. math:: \frac1L \sum_l z^\top \nabla_v \ell(v, h_l) + \sum_l w_l\, \ell(v, h''_l), \quad
         w_l = \frac{s_l - \bar s}{L - 1}, \; s_l = z^\top \nabla_v \ell(v, h''_l) \text{ held constant}
 
-    All directional derivatives are one forward-mode pass: what the energy computes of v alone is computed once, or not
-    here where an iteration shares it; see :meth:`~eblvm_lit.energies.base.Energy.share_features`.
+    Only the gradient of the number has a meaning; its value has none. One forward-mode pass computes all directional
+    derivatives. Features of v that do not depend on h are computed only once for all particles, or not at all if the
+    iteration shares them; see :meth:`~eblvm_lit.energies.base.Energy.share_features`.
 
     Args:
-        energy: The model as a function of theta, which is differentiated outside.
-        v: Shape (B, *event).
-        z: Cotangent of the score, shape (B, *event); a constant.
-        h: Particles of the mean, shape (L, B, H).
-        h_cov: Particles of the covariance, shape (L, B, H).
-        covariance: Gives the weights w.
+        energy: The model, bound to the theta that the caller differentiates.
+        v: The points, shape (B, *event).
+        z: The vector that multiplies the score's theta-gradient, a constant of shape (B, *event).
+        h: The particles of the mean term, shape (L, B, H).
+        h_cov: The particles h'' of the covariance term, shape (L, B, H).
+        covariance: The rule for the weights w.
 
     Returns:
-        Shape (B,).
+        The number for each example, shape (B,).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -180,7 +182,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
         >>> vages_product(GRBM(v_dim=2, h_dim=3), v, v, h, h, Unbiased()).shape
         torch.Size([5])
     """
-    # one set for both, where they are the same
+    # If the mean and the covariance use the same particles, the energy is evaluated only once at them.
     both = h if h is h_cov else torch.cat([h, h_cov])
     value, slope = energy.slope(lambda energy_at_v: -energy_at_v(both), v, z.detach())
     n = len(h_cov)
@@ -189,15 +191,15 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
 
 
 class VariationalFunction:
-    """VaES as a score function, and VaGES as the theta-gradient of a product with it.
+    """The variational estimates for fixed particles: VaES as a score function, and VaGES multiplied by a vector.
 
-    Particles are drawn once. With separate sets the product of the two estimates is unbiased where they are.
+    If the particle sets are separate, the product of VaES and VaGES is unbiased whenever each of the two is.
 
     Args:
-        estimator: Says how the score and the covariance are estimated.
-        energy: Gives E.
-        posterior: Gives q; None where the particles come from p(h|v) itself.
-        sets: Particles of the score, the mean and the covariance, each of shape (L, B, H).
+        estimator: The estimator, which says how the score and the covariance are estimated.
+        energy: The model's energy E(v, h).
+        posterior: The posterior q(h|v); None if the particles come from p(h|v) itself.
+        sets: The particles of the score, of the mean term and of the covariance term, each of shape (L, B, H).
 
     Attributes:
         h: The particles of the score, shape (L, B, H).
@@ -212,34 +214,39 @@ class VariationalFunction:
         self.h, self.h_mean, self.h_cov = sets
 
     def __call__(self, x: Tensor) -> Tensor:
-        """VaES, shape (B, *event)."""
+        """Compute the score estimate VaES at x, shape (B, *event)."""
         return self.estimator.estimate(self.energy, self.posterior, x, self.h)
 
     def product(self, energy: Energy, x: Tensor, z: Tensor) -> Tensor:
-        """A number per example, shape (B,), whose theta-gradient is VaGES(x)' z; see :func:`vages_product`.
+        """Compute a number for each example, shape (B,), whose theta-gradient is VaGES(x)' z.
+
+        See :func:`vages_product`.
 
         Args:
-            energy: The model as a function of the theta that is differentiated.
-            x: Shape (B, *event).
-            z: The objective's derivative by the score, shape (B, *event); a constant.
+            energy: The model, bound to the theta that the caller differentiates.
+            x: The points, shape (B, *event).
+            z: The derivative of the objective with respect to the score, a constant of shape (B, *event).
         """
         return vages_product(energy, x, z, self.h_mean, self.h_cov, self.estimator.covariance)
 
 
 class VariationalScore(ScoreEstimator):
-    r"""VaES and VaGES from particles of one source, in three sets: for the score, for the mean, for the covariance.
+    r"""The estimator of the score by VaES and of its theta-gradient by VaGES.
 
-    With separate sets the product of the two estimates is unbiased where they are.
+    It uses three sets of particles: for the score, for the mean term and for the covariance term of VaGES. If the sets
+    are separate, the product of VaES and VaGES is unbiased whenever each of the two is.
 
     Args:
-        n_particles: L, of each set.
-        particles: Where latents come from; q(h|v) if not given.
-        estimate: Of the score; :class:`VaES` if not given. It does not enter the theta-gradient but through z.
-        covariance: Of the theta-gradient; :class:`Unbiased` if not given.
-        sets: ``separate``; ``coupled``, where mean and covariance share one; ``shared``, where all do.
+        n_particles: The number L of particles in each set, for each v.
+        particles: The source of the latents; q(h|v) if not given.
+        estimate: The rule that estimates the score; :class:`VaES` if not given. It enters the theta-gradient only
+            through z, the derivative of the objective at the estimated score.
+        covariance: The rule for the weights of the covariance term; :class:`Unbiased` if not given.
+        sets: ``separate`` for three sets; ``coupled`` for one set that the mean and the covariance share; ``shared``
+            for one set that all three share.
 
     Raises:
-        ConfigError: For fewer particles than the covariance needs, or parts that do not fit together.
+        ConfigError: If there are fewer particles than the covariance needs, or if the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -283,23 +290,26 @@ class VariationalScore(ScoreEstimator):
         self.has_smooth = self.needs_posterior
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy whose particles cannot be drawn.
+        """Raise a ConfigError for an energy whose latents the source of particles cannot draw.
 
         Raises:
-            ConfigError: Saying which can.
+            ConfigError: If the source does not fit the energy. The message says which sources do.
         """
         self.particles.check(energy)
 
     def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
-        """Noise of all sets at v, shape (B, *event)."""
+        """Draw the noise of the particles of all sets at v (B, *event)."""
         n_sets = max(self.sets) + 1
         return self.particles.noise(energy, posterior, (n_sets * self.n_particles,), v, generator)
 
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> VariationalFunction:
-        """VaES and VaGES with particles drawn at v, all sets in one pass."""
+        """Return VaES and VaGES with particles drawn at v; one pass of the source draws all sets."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
         return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))
 
     def smooth(self, energy: Energy, posterior: Posterior, v: Tensor) -> Tensor:
-        """VaES at the mean of q, shape (B, *event); a derivative by v goes through that mean, too."""
+        """Compute VaES with the mean of q(h|v) as the only particle, shape (B, *event).
+
+        A derivative with respect to v also goes through this mean.
+        """
         return VaES()(energy, posterior, v, posterior.mean(v).unsqueeze(0))

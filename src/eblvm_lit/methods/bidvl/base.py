@@ -27,43 +27,44 @@ from eblvm_lit.utils.digest import digest
 
 __all__ = ["GeneratorMethod", "Networks", "Noise", "Samples", "TermFunction", "TermGradient", "Terms"]
 
-# h_hat ~ N(0, I), and eps and eps_hat ~ N(0, I) of the encoder's h at v and at v_hat: each of shape (B, H). And v_hat
-# (B, *event), where G(h_hat) has been computed.
+# The random numbers of a step by name, each standard normal and of shape (B, H): the generator's latents h_hat, and the
+# noise eps and eps_hat of the encoder's latents at v and at v_hat. If v_hat = G(h_hat) has been computed, it is
+# included, with shape (B, *event).
 Noise = dict[str, Tensor]
-# Parts of a loss by name, each of shape (B,).
+# The terms of a loss by name, each of shape (B,).
 Terms = dict[str, Tensor]
 
 
 class Networks(NamedTuple):
-    """The three networks as functions of the parameters of a step.
+    """The three networks with the parameters at which a step evaluates its loss.
 
     Attributes:
-        energy: E'(v; psi'), or E(v, h; psi) where it is not decoupled.
-        encoder: q(h|v; omega_1).
-        frozen_encoder: The encoder with constant parameters: gradients go through its inputs alone.
-        generator: G(h; omega_2), which maps h_hat ~ N(0, I) to v_hat.
-        mean: Turns a mean over this process' rows into the mean over the whole minibatch.
+        energy: The energy E'(v; psi'), or E(v, h; psi) if it is not decoupled.
+        encoder: The encoder q(h|v; omega_1).
+        frozen_encoder: The encoder with constant parameters; gradients go only to its inputs.
+        generator: The generator G(h; omega_2), which maps h_hat ~ N(0, I) to v_hat.
+        mean: A function that maps a mean over this process' examples to the mean over the whole minibatch.
 
-    A baseline has no energy, or no encoder: it is None.
+    A network that a baseline does not have is None.
     """
 
-    energy: Any  # each loss asks for those that its method has, which are checked when the method is built
+    energy: Any  # not Optional: a loss uses only the networks that its method has, which the constructors have checked
     encoder: Any
     frozen_encoder: Any
     generator: nn.Module
     mean: Callable[[Tensor], Tensor] = WHOLE.mean
 
     def samples(self, noise: Noise) -> Tensor:
-        """v_hat = G(h_hat), shape (B, *event); computed only if it has not been."""
+        """Return the samples v_hat = G(h_hat), shape (B, *event), from ``noise`` if they have been computed."""
         return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
 
 
 class Samples(NamedTuple):
-    """One pass of the generator.
+    """The result of one pass of the generator.
 
     Attributes:
-        v_hat: G(h_hat), shape (B, *event), a constant.
-        pull: The gradient in v_hat -> that in the generator's parameters, by name.
+        v_hat: The samples G(h_hat), a constant of shape (B, *event).
+        pull: A function that maps a gradient in v_hat to the gradient in the generator's parameters, by name.
         buffers: The generator's buffers after the pass, by name.
     """
 
@@ -73,22 +74,24 @@ class Samples(NamedTuple):
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-# How many latents of the prior the statistics for samples are computed from. With 20 batches the classifier distance of
-# 1,000 samples of bidvl_mnist is 9.7, with 100 batches 9.8.
+# The number of batches of prior latents, and of latents in a batch, from which the batch-normalisation statistics for
+# samples are computed. More do not help: with 20 batches the classifier distance of 1,000 samples of bidvl_mnist is
+# 9.7, with 100 batches it is 9.8.
 STATISTICS_BATCHES = 20
 STATISTICS_BATCH_SIZE = 100
-# Networks, data and noise -> the terms that are descended, and what else is recorded: each of shape (B,), by name.
+# A function of networks, data and noise. It returns the terms whose sum is the loss, and the further terms to record,
+# each of shape (B,), by name.
 TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
 class TermGradient(NamedTuple):
-    """The gradient of a sum of terms.
+    """The gradient of a sum of terms, with the values to record.
 
     Attributes:
         loss: The sum of the terms' means.
-        grads: By the names of the parameters that move.
-        record: The mean of each term.
-        buffers: The network's buffers after the passes.
+        grads: The gradient, by the names of the parameters that the step updates.
+        record: The mean of each term, by name.
+        buffers: The buffers of the updated network after its passes, by name.
     """
 
     loss: Tensor
@@ -98,20 +101,21 @@ class TermGradient(NamedTuple):
 
 
 class GeneratorMethod(Method):
-    """An energy, an encoder and a generator, of which a baseline lacks one; its steps descend sums of named terms.
+    """The base of methods with a generator, an energy and an encoder; baselines lack the energy or the encoder.
 
-    The energy's parameters are ``theta``; those of encoder and generator, which one optimizer moves, are ``omega``. A
-    pass in training moves running statistics and the vectors of spectral norms. A step keeps those of the network that
-    it moves; those of the other networks stay as they are, as their parameters do.
+    Each step decreases a sum of named terms. The energy's parameters are ``theta``. The parameters of encoder and
+    generator are ``omega``; one optimizer updates both. A forward pass in training changes the running statistics of
+    batch normalisation and the vectors of the spectral norms. A step keeps these changes only for the network that it
+    updates; the buffers of the other networks stay as they are, like their parameters.
 
-    The generator has two sets of statistics of batch normalisation, because latents of the encoder and of the prior are
-    distributed differently. Its running statistics are those of passes at h ~ q(h|v), and serve reconstructions.
-    :meth:`prior_statistics` are those of passes at h ~ N(0, I), and serve samples. One set for both had a classifier
-    distance of 59 instead of 9.7, and a reconstruction error of 0.186 instead of 0.160 (``bidvl_mnist``).
+    The generator has two sets of batch-normalisation statistics, because latents from the encoder and from the prior
+    are distributed differently. Its running statistics are computed at h ~ q(h|v) and used for reconstructions. Those
+    of :meth:`prior_statistics` are computed at h ~ N(0, I) and used for samples. With one set for both, ``bidvl_mnist``
+    had a classifier distance of 59 instead of 9.7, and a reconstruction error of 0.186 instead of 0.160.
 
     Args:
-        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event).
-        energy: E(v; theta), if there is one.
+        generator: The generator G(h; omega_2), a module that maps h (B, H) to v (B, *event).
+        energy: The energy E(v; theta), if there is one.
         posterior: The encoder q(h|v; omega_1), if there is one.
         seed, compile: As in :class:`~eblvm_lit.methods.base.Method`.
     """
@@ -134,17 +138,17 @@ class GeneratorMethod(Method):
 
     @property
     def posterior(self) -> GaussianPosterior | None:
-        """The encoder."""
+        """Return the encoder, or None if there is none."""
         return cast(GaussianPosterior, self.omega["encoder"]) if "encoder" in self.omega else None
 
     @property
     def generator(self) -> nn.Module:
-        """The generator."""
+        """Return the generator, a part of ``omega``."""
         return self.omega["generator"]
 
     @property
     def parts(self) -> MethodParts:
-        """The networks that there are."""
+        """Return the networks that the method has, and the generator's statistics for samples."""
         return MethodParts(
             energy=self.energy,
             posterior=self.posterior,
@@ -153,15 +157,15 @@ class GeneratorMethod(Method):
         )
 
     def prior_statistics(self) -> Params:
-        """The running statistics of the generator's batch normalisation at h ~ N(0, I), by the names of its buffers.
+        """Return the running statistics of the generator's batch normalisation at h ~ N(0, I), by the buffers' names.
 
-        They are a function of the parameters and of the method's seed. They are computed when they are first asked for
-        and after each change of the parameters, unless they came with the parameters.
+        They are a function of the parameters and of the method's seed. They are computed in the first call and in the
+        first call after each change of the parameters, unless they were loaded together with the parameters.
         """
         key = digest(self.generator)
         if self._prior_statistics is None or self._prior_statistics[0] != key:
             generator = copy.deepcopy(self.generator)
-            random = keyed_generator(self.seed, "prior statistics")  # of the processor: the same on every device
+            random = keyed_generator(self.seed, "prior statistics")  # a CPU generator draws the same on every device
             shape = (STATISTICS_BATCHES, STATISTICS_BATCH_SIZE, self.h_dim)
             h = torch.randn(shape, generator=random, dtype=torch.float32)
             update_bn(h.to(next(generator.parameters())), generator)
@@ -171,34 +175,34 @@ class GeneratorMethod(Method):
         return {name: value.to(self.device) for name, value in self._prior_statistics[1].items()}
 
     def load_prior_statistics(self, values: Params) -> None:
-        """Take the statistics that were stored with the present parameters."""
+        """Load the statistics that were stored together with the current parameters."""
         self._prior_statistics = digest(self.generator), values
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the statistics of samples, so that nobody has to compute them again."""
+        """Add the generator's statistics for samples, so that they need not be computed again after loading."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[PRIOR_STATISTICS] = self.prior_statistics()
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one v."""
+        """Return the shape of one v."""
         shaped = cast(GeneratorNetwork, self.generator) if self.energy is None else self.energy
         return shaped.event_shape
 
     def networks(self) -> dict[str, nn.Module]:
-        """The energy; encoder and generator."""
+        """Return the energy as ``theta``, if there is one, and the encoder and generator as ``omega``."""
         return {"omega": self.omega} if self.energy is None else {"theta": self.energy, "omega": self.omega}
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Running statistics, and the vectors of spectral norms."""
+        """Return the running statistics and the vectors of the spectral norms."""
         networks = self.networks().items()
         return {f"{name}.{key}": buffer for name, network in networks for key, buffer in buffers_of(network).items()}
 
     def check_batch_size(self, n: int) -> None:
-        """Refuse batches that have no statistics.
+        """Raise a ConfigError for a batch size at which batch normalisation is not defined.
 
         Raises:
-            ConfigError: For a batch of one, with batch normalisation.
+            ConfigError: If a network has batch normalisation and a batch has only one example.
         """
         if n == 1 and any(isinstance(module, BATCH_NORMS) for module in self.omega.modules()):
             raise ConfigError(
@@ -209,10 +213,10 @@ class GeneratorMethod(Method):
     @property
     @abstractmethod
     def terms(self) -> dict[str, TermFunction]:
-        """What each step descends, by the step's name."""
+        """Return, by each step's name, the function that computes the terms whose sum the step decreases."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        """Standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
+        """Draw the standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
         noise = {}
         for name in ("h_hat", "eps", "eps_hat"):
             noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
@@ -221,9 +225,10 @@ class GeneratorMethod(Method):
     # ------------------------------------------------------------------ steps
 
     def generate(self, state: TrainState, noise: Noise) -> Samples:
-        """One pass of the generator, v_hat = G(h_hat), which several steps may share while the generator stays.
+        """Run one pass of the generator, v_hat = G(h_hat).
 
-        Steps take gradients in v_hat; :attr:`Samples.pull` takes them back to the generator's parameters.
+        Several steps may use its samples, as long as the generator does not change. The steps compute gradients with
+        respect to v_hat, which :attr:`Samples.pull` turns into gradients in the generator's parameters.
         """
 
         def made(own: Params) -> tuple[Tensor, Params]:
@@ -236,7 +241,10 @@ class GeneratorMethod(Method):
     def descend_terms(
         self, state: TrainState, name: str, v: Tensor, noise: Noise, samples: Samples | None = None
     ) -> TrainState:
-        """One step of a group's optimizer down its terms' sum; the moved network keeps the buffers of its passes."""
+        """Make one step of a group's optimizer that decreases the sum of its terms.
+
+        The updated network keeps the changes of its buffers, the other networks do not.
+        """
         found = self.gradient(state, name, v, noise, samples)
         return self.update(state, name, found.loss, found.grads, found.record, found.buffers)
 
@@ -249,15 +257,15 @@ class GeneratorMethod(Method):
         samples: Samples | None = None,
         group: ParamGroup | None = None,
     ) -> TermGradient:
-        """The gradient of the sum of a step's terms in a group's parameters.
+        """Compute the gradient of the sum of a step's terms with respect to a group's parameters.
 
         Args:
-            state: Where the step starts.
-            name: The step, one of :attr:`terms`.
-            v: Data, shape (B, *event).
-            noise: Of the step.
-            samples: v_hat, where the terms need it.
-            group: The parameters; those of the group of the step's name if not given.
+            state: The state before the step.
+            name: The name of the step, a key of :attr:`terms`.
+            v: The data, shape (B, *event).
+            noise: The random numbers of the step.
+            samples: The generator's pass that gives v_hat, if the terms need it.
+            group: The group of parameters; the group that is named like the step if not given.
         """
         terms = self.terms[name]
         group = group or self.groups[name]
@@ -276,7 +284,7 @@ class GeneratorMethod(Method):
         own = group.of(state.params[network])
         moving = given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
-        if back and samples is not None:  # the gradient in v_hat goes back through the one pass of the generator
+        if back and samples is not None:  # propagate the gradient in v_hat back through the generator's earlier pass
             for key, g in samples.pull(back["v_hat"]).items():
                 grads[f"generator.{key}"] = g + grads[f"generator.{key}"]
         kept = prefixed(f"{network}.{prefix}", part(buffers, prefix))
@@ -285,18 +293,21 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """The networks at given parameters, and the buffers that their passes move, by network.
+        """Return the networks at given parameters, and the buffers that their passes change, by network.
 
         Args:
-            state: Whose buffers they start from.
-            params: Of ``theta`` and ``omega``.
-            fixed: The parameters of ``omega`` that the frozen encoder has; it moves the encoder's running statistics.
-            samples: A pass of the generator that came first; its buffers stay where there is no encoder.
+            state: The state whose buffers the networks start with.
+            params: The parameters of ``theta`` and ``omega``.
+            fixed: The parameters of ``omega`` that the frozen encoder has. Its passes still change the encoder's
+                running statistics.
+            samples: An earlier pass of the generator. Its changes of the generator's buffers are kept only if there is
+                no encoder.
         """
         moved = {}
         for name in params:
             moved[name] = clone_buffers(part(state.buffers, f"{name}."))
-        if samples is not None and "encoder" not in self.omega:  # with an encoder, they are of passes at h ~ q(h|v)
+        # With an encoder, the generator's running statistics are those of passes at h ~ q(h|v), not of these samples.
+        if samples is not None and "encoder" not in self.omega:
             moved["omega"] |= prefixed("generator.", clone_buffers(samples.buffers))
         omega = bind(self.omega, {**params["omega"], **moved["omega"]})
         mean = state.minibatch.mean

@@ -1,4 +1,4 @@
-"""BiDVL's losses of a joint energy E(v, h), where the others have E'(v) and q(h|v)."""
+"""BiDVL's losses for a joint energy E(v, h), in place of a marginal energy E'(v) with an encoder q(h|v)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["CanonicalJoint", "SymmetricJoint"]
 
 
 class SymmetricJoint(BiDVLLoss):
-    r"""The symmetric divergence of a joint energy, for the ablation.
+    r"""The losses of the symmetric divergence for a joint energy, an ablation.
 
     .. math:: E_{q(v) q(h|v)} [\log q(h|v) + E(v, h)] + E_{\hat h} E(G(\hat h), \hat h) + A + C
 
-    Upper: E(v, h) - E(v_hat, h_hat), h ~ q(h|v), to psi. Lower: the first to omega_1, the second and C to omega_2, A to
-    both. No loss is published: the terms are those of :class:`OffsetLatentTerm` beside the canonical divergence's.
+    Upper level: E(v, h) - E(v_hat, h_hat) with h ~ q(h|v) trains psi. Lower level: the first expectation trains
+    omega_1, the second expectation and term C train omega_2, and term A trains both. The paper does not give this loss;
+    it is here the sum of the terms of the canonical divergence and of terms A and C of :class:`OffsetLatentTerm`.
     Reference: Kan et al. 2022, ablation.
 
     Example:
@@ -28,18 +29,24 @@ class SymmetricJoint(BiDVLLoss):
     joint = True
 
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Of data with the encoder's latents and of samples with theirs, each of shape (B,); all but E is constant."""
+        """Compute the energies of the data with the encoder's latents and of the samples with theirs, each (B,).
+
+        The latents and, unless ``noise`` contains them, the samples are constants: gradients go only to the energy.
+        """
         h = networks.encoder.rsample(v, noise["eps"]).detach()
         v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
         return networks.energy(v, h), networks.energy(v_hat, noise["h_hat"])
 
     def canonical(self, networks: Networks, v: Tensor, v_hat: Tensor, noise: Noise) -> Terms:
-        """The lower level of the canonical divergence; the generator's entropy, which has no density, is left out."""
+        """Compute the lower-level terms of the canonical divergence.
+
+        The entropy of the generator's distribution is left out, because this distribution has no tractable density.
+        """
         h, log_q = networks.encoder.rsample_and_log_prob(v, noise["eps"])
         return {"posterior": log_q + networks.energy(v, h), "energy": networks.energy(v_hat, noise["h_hat"])}
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """The canonical divergence's terms + A + C."""
+        """Compute the terms of the canonical divergence and the terms A and C."""
         v_hat = networks.samples(noise)
         return {
             **self.canonical(networks, v, v_hat, noise),
@@ -49,15 +56,15 @@ class SymmetricJoint(BiDVLLoss):
 
 
 class CanonicalJoint(SymmetricJoint):
-    r"""The canonical divergence of a joint energy: adversarial variational inference and learning.
+    r"""The losses of the canonical divergence for a joint energy: adversarial variational inference and learning.
 
     .. math:: E_{q(v) q(h|v)} [\log q(h|v) + E(v, h)] + E_{\hat h} E(G(\hat h), \hat h)
 
-    Upper: as in the symmetric case. Lower: the first to omega_1, the second to omega_2. Reference: Li et al. 2020
-    (AdVIL).
+    Upper level: the loss of :class:`SymmetricJoint`. Lower level: the first expectation trains omega_1, the second
+    trains omega_2. Reference: Li et al. 2020 (AdVIL).
 
     Args:
-        critic_loss: What the energy descends: ``difference``, ``hinge`` or ``softplus``.
+        critic_loss: The loss of the energy: ``difference``, ``hinge`` or ``softplus``.
 
     Example:
         >>> CanonicalJoint().joint
@@ -68,5 +75,5 @@ class CanonicalJoint(SymmetricJoint):
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """The canonical divergence's terms."""
+        """Compute the terms of the canonical divergence."""
         return self.canonical(networks, v, networks.samples(noise), noise)

@@ -1,7 +1,11 @@
-"""The losses of BiDVL and of SN-GAN: their terms, by the paper's equations, and the sums that each variant descends.
+"""The losses of BiDVL and of SN-GAN: the paper's terms A to E, and the sums of them that each variant minimises.
 
-Names: v ~ q(v) are data, h ~ q(h|v; omega_1) their latents, h_hat ~ N(0, I) and v_hat = G(h_hat; omega_2) the
-generator's. Each term is per example, shape (B,). Reference of all: Kan et al. 2022, Eq. 11 to 14, and code.
+v ~ q(v) are the data and h ~ q(h|v; omega_1) their latents; h_hat ~ N(0, I) are the generator's latents and
+v_hat = G(h_hat; omega_2) its samples. Each term has one value for each example, shape (B,). The terms of the lower
+level are A, the reconstruction of v and the divergence of q(h|v) from the prior, weighted by r(v); B, the energy of
+v_hat; and C, the error of the encoder's latents at v_hat. The terms of the upper level are D, the energy of v minus
+that of v_hat; and E, which has the opposite gradient of C for the encoder. Reference for all: Kan et al. 2022, Eq. 11
+to 14, and code.
 """
 
 from __future__ import annotations
@@ -32,13 +36,15 @@ __all__ = [
 
 
 def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
-    r"""Minus the generator's log density of v, less a constant (the first half of term A).
+    r"""Compute the squared reconstruction error, the first half of term A.
+
+    Up to a constant it is minus the log-density of v given h under the generator.
 
     .. math:: \|G(h) - v\|^2 = -\log N(v; G(h), \tfrac12 I) + \mathrm{const}
 
     Args:
-        v: Data, shape (B, *event).
-        reconstruction: G(h), shape (B, *event).
+        v: The data, shape (B, *event).
+        reconstruction: The generator's output G(h), shape (B, *event).
 
     Example:
         >>> import torch
@@ -49,12 +55,14 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
 
 
 def prior_divergence(q_params: DistributionParams) -> Tensor:
-    r"""The divergence of the encoder's q(h|v) from the prior: the second half of term A; at v_hat, in the place of E.
+    r"""Compute the divergence of the encoder's q(h|v) from the prior, the second half of term A.
+
+    At v_hat it replaces term E in :class:`FullLatentTerm`.
 
     .. math:: KL(N(\mu, \sigma^2) \| N(0, I)) = \tfrac12 \sum_j (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
 
     Args:
-        q_params: Mean and log standard deviation, each of shape (B, H).
+        q_params: The mean and log standard deviation of q(h|v), each of shape (B, H).
 
     Example:
         >>> import torch
@@ -66,13 +74,15 @@ def prior_divergence(q_params: DistributionParams) -> Tensor:
 
 
 def hinge(real: Tensor, fake: Tensor) -> Tensor:
-    r"""The energy difference where neither energy is on its own side of a margin of one (Eq. 23).
+    r"""Compute the hinge loss of the energy, with a margin of one (Kan et al. 2022, Eq. 23).
 
     .. math:: \max(0, 1 + E(v)) + \max(0, 1 - E(\hat v))
 
+    Where E(v) > -1 and E(v_hat) < 1, this is the energy difference E(v) - E(v_hat) plus 2.
+
     Args:
-        real: E(v), shape (B,).
-        fake: E(v_hat), shape (B,).
+        real: The energies E(v) of the data, shape (B,).
+        fake: The energies E(v_hat) of the samples, shape (B,).
 
     Example:
         >>> import torch
@@ -83,13 +93,13 @@ def hinge(real: Tensor, fake: Tensor) -> Tensor:
 
 
 def non_saturating(real: Tensor, fake: Tensor) -> Tensor:
-    r"""The logistic loss of telling data from samples by the energy (Goodfellow et al. 2014).
+    r"""Compute the logistic loss of classifying data against samples by their energy (Goodfellow et al. 2014).
 
     .. math:: \log(1 + e^{E(v)}) + \log(1 + e^{-E(\hat v)})
 
     Args:
-        real: E(v), shape (B,).
-        fake: E(v_hat), shape (B,).
+        real: The energies E(v) of the data, shape (B,).
+        fake: The energies E(v_hat) of the samples, shape (B,).
 
     Example:
         >>> import torch
@@ -104,15 +114,16 @@ CRITIC_LOSSES = {"difference": torch.sub, "hinge": hinge, "softplus": non_satura
 
 
 class BiDVLLoss:
-    """Losses of both levels as named terms, each weighted, per example, shape (B,); a loss is their sum.
+    """The base of the losses of both levels. A loss is a sum of named, weighted terms, each of shape (B,).
 
     Args:
-        ratio: r(v), by which the reconstruction and its regulariser count.
-        critic_loss: What the energy descends: ``difference`` (term D), ``hinge`` (Eq. 23) or ``softplus`` (GAN).
-        latent_weight: c of term C; null: 1 / dim h, as published in convolutional networks (1e-4 in residual ones).
+        ratio: The importance ratio r(v), the weight of term A.
+        critic_loss: The loss of the energy: ``difference`` (term D), ``hinge`` (Eq. 23) or ``softplus`` (GAN).
+        latent_weight: The weight c of term C. None stands for 1 / dim h, which the authors use with convolutional
+            networks (with residual networks they use 1e-4).
 
     Attributes:
-        joint: Whether the energy is E(v, h).
+        joint: Whether the energy is a joint energy E(v, h).
         regularises_encoder: Whether the upper level has a loss for the encoder.
     """
 
@@ -131,7 +142,7 @@ class BiDVLLoss:
         self.latent_weight = latent_weight
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """What encoder and generator descend, at data v (B, *event): A + B + C."""
+        """Compute the terms A, B and C at data v (B, *event), whose sum is the loss of encoder and generator."""
         v_hat = networks.samples(noise)
         return {
             **self.reconstruction(networks, v, noise),
@@ -140,21 +151,27 @@ class BiDVLLoss:
         }
 
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Of data v (B, *event) and of samples, each of shape (B,); samples are constants unless they were given."""
+        """Compute the energies of data v (B, *event) and of samples, each of shape (B,).
+
+        Gradients go to the samples only if ``noise`` contains them; otherwise they are constants.
+        """
         v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
         return networks.energy.free_energy(v), networks.energy.free_energy(v_hat)
 
     def upper(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Terms, Terms]:
-        """What the energy descends, at data v (B, *event), and E(v) - E(v_hat); no other network has a gradient."""
+        """Compute the loss of the energy at data v (B, *event), and, only to record it, the gap E(v) - E(v_hat)."""
         real, fake = self.energies(networks, v, noise)
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}, {"energy_gap": real - fake}
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """What the encoder descends in the upper level, if :attr:`regularises_encoder`."""
+        """Compute the encoder's loss in the upper level; it exists if :attr:`regularises_encoder` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no such loss.")
 
     def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        r"""Term A, to both: :math:`r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))`, h ~ q(h|v)."""
+        r"""Compute the two parts of term A, :math:`r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))` with h ~ q(h|v).
+
+        Term A trains both the encoder and the generator.
+        """
         r = self.ratio(networks.energy, v, networks.mean)
         q_params = networks.encoder.distribution_params(v)
         h = networks.encoder.rsample_given(q_params, noise["eps"])
@@ -164,13 +181,13 @@ class BiDVLLoss:
         }
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """Where the encoder finds the latents of samples v_hat (B, *event), shape (B, H)."""
+        """Return the encoder's estimate of the latents of samples v_hat (B, *event), shape (B, H)."""
         return networks.frozen_encoder.mean(v_hat)
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        r"""Term C, weighted: :math:`c \|\hat\mu(\hat v) - \hat h\|^2` for :math:`-\log q(\hat h | \hat v)`.
+        r"""Compute the weighted term C, :math:`c \|\hat\mu(\hat v) - \hat h\|^2`.
 
-        The part of the log density that is the encoder's variance is left out.
+        It stands for :math:`-\log q(\hat h | \hat v)`, without the part that depends on the encoder's variance.
         """
         h_hat = noise["h_hat"]
         c = 1 / h_hat.shape[-1] if self.latent_weight is None else self.latent_weight
@@ -178,10 +195,11 @@ class BiDVLLoss:
 
 
 class OffsetLatentTerm(BiDVLLoss):
-    """Term C is the generator's alone, and so replaces term E, which would undo it in the encoder: the default.
+    """The losses of the offset variant, the default, where term C trains only the generator.
 
-    Upper: D to psi'. Lower: A to omega_1 and omega_2, B to omega_2, C at the encoder's mean to omega_2. Reference: Kan
-    et al. 2022, and code.
+    For the encoder, terms C and E have opposite gradients, so both are left out. Upper level: D trains psi'. Lower
+    level: A trains omega_1 and omega_2; B trains omega_2; C, evaluated at the encoder's mean, trains omega_2.
+    Reference: Kan et al. 2022, and code.
 
     Example:
         >>> OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge").regularises_encoder
@@ -190,10 +208,12 @@ class OffsetLatentTerm(BiDVLLoss):
 
 
 class FullLatentTerm(BiDVLLoss):
-    """Term C is the encoder's, too; term E is a regulariser of the encoder at samples, in the upper level.
+    """The losses of the complete variant, where term C also trains the encoder.
 
-    Upper: D to psi', and the divergence of q(h|v_hat) from the prior, over dim h, to omega_1. Lower: A and C, at a
-    sample of q(h|v_hat), to omega_1 and omega_2, B to omega_2. Reference: Kan et al. 2022, and code.
+    In the upper level a regulariser of the encoder at samples replaces term E. Upper level: D trains psi'; the
+    divergence of q(h|v_hat) from the prior, divided by dim h, trains omega_1. Lower level: A trains omega_1 and
+    omega_2; B trains omega_2; C, evaluated at a sample of q(h|v_hat), trains omega_1 and omega_2. Reference: Kan et
+    al. 2022, and code.
 
     Example:
         >>> FullLatentTerm(ratio=ConstantRatio(scale=0.05)).regularises_encoder
@@ -203,19 +223,20 @@ class FullLatentTerm(BiDVLLoss):
     regularises_encoder = True
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """A sample of q(h|v_hat)."""
+        """Draw a sample from q(h|v_hat), shape (B, H)."""
         return networks.encoder.rsample(v_hat, noise["eps_hat"])
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """In the place of E."""
+        """Compute the encoder's regulariser at samples, which replaces term E."""
         q_params = networks.encoder.distribution_params(networks.samples(noise).detach())
         return {"prior": prior_divergence(q_params) / q_params[0].shape[-1]}
 
 
 class NoLatentTerm(BiDVLLoss):
-    """Neither term C nor E.
+    """The losses of the variant without the terms C and E.
 
-    Upper: D to psi'. Lower: A to omega_1 and omega_2, B to omega_2. Reference: Kan et al. 2022, table 6.
+    Upper level: D trains psi'. Lower level: A trains omega_1 and omega_2; B trains omega_2. Reference: Kan et al. 2022,
+    table 6.
 
     Example:
         >>> NoLatentTerm(ratio=ConstantRatio(scale=0.05)).regularises_encoder
@@ -223,19 +244,19 @@ class NoLatentTerm(BiDVLLoss):
     """
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        """None."""
+        """Return no terms, because this variant has no term C."""
         return {}
 
 
 class Adversarial(BiDVLLoss):
-    r"""Terms B and D alone: the energy is a critic.
+    r"""The losses of an adversarial network, which are the terms B and D with the energy as the critic.
 
     .. math:: \min_{\psi'} D, \quad \min_{\omega_2} E_{\hat h} E'(G(\hat h))
 
     Reference: Miyato et al. 2018; the control of Kan et al. 2022, code.
 
     Args:
-        critic_loss: What the critic descends: ``hinge``, ``softplus`` or ``difference``.
+        critic_loss: The loss of the critic: ``hinge``, ``softplus`` or ``difference``.
 
     Example:
         >>> Adversarial(critic_loss="hinge").latent_weight
@@ -246,5 +267,5 @@ class Adversarial(BiDVLLoss):
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """B."""
+        """Compute term B, the energy of the samples, which is the generator's loss."""
         return {"energy": networks.energy.free_energy(networks.samples(noise))}

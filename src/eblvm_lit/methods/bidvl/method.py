@@ -1,4 +1,4 @@
-"""Bi-level doubly variational learning of energy-based latent variable models."""
+"""The method BiDVL: bi-level doubly variational learning of energy-based latent variable models."""
 
 from __future__ import annotations
 
@@ -26,35 +26,38 @@ __all__ = ["BiDVL"]
 
 
 class BiDVL(GeneratorMethod):
-    r"""An energy, an encoder and a generator that learn from each other, without any chain.
+    r"""Bi-level doubly variational learning of an energy, an encoder and a generator, without Markov chains.
 
     .. math:: \min_{\psi'} KL(q(v) q_{\omega_1} \| p_{\psi'}) - KL(p_{\omega_2} \| p_{\psi'}), \quad
         \min_{\omega} KL(q(v) q_{\omega_1} \| p_{\omega_2}) + KL(p_{\omega_2} \| p_{\psi'}), \quad
         p_{\psi'}(v, h) \propto e^{-E(v; \psi')} q(h | v; \omega_1)
 
-    The upper level is one step on psi' (``theta`` in the code), the lower one K steps on omega. Reference: Kan et al.
-    2022, Algorithm 1, which is :meth:`iteration`, and code.
+    The upper level makes one step on psi' (``theta`` in the code), and the lower level makes K steps on omega.
+    Reference: Kan et al. 2022, Algorithm 1, which :meth:`iteration` implements, and code.
 
     Args:
-        energy: E'(v; psi'), or E(v, h; psi) where the loss's is joint.
+        energy: The energy E'(v; psi'), or E(v, h; psi) for a loss with a joint energy.
         posterior: The encoder q(h|v; omega_1).
-        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event).
-        loss: What both levels minimise.
-        optimizer: Rule of the upper level.
-        lower_optimizer: Rule of the lower level, and of the encoder's step in the upper one; optimizer if not given.
-        encoder_optimizer: Where the loss has a step of the encoder in the upper level: ``shared``, as in the released
-            code, it is a step of the lower level's optimizer with no gradient for the generator, which moments and
-            weight decay still move, but in the very first step; ``own``, it has separate moments.
-        n_lower_steps: K.
-        n_unroll: N, the lower steps that the upper gradient goes through; each costs more than a real step and is kept
-            in memory. Published results have none.
-        upper_first: Whether the upper level comes first, as in the code; else second, as in Algorithm 1.
-        share_latents: Whether the upper level and the first lower step have the same h_hat, and so the same v_hat.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        generator: The generator G(h; omega_2), a module that maps h (B, H) to v (B, *event).
+        loss: The losses of both levels.
+        optimizer: The optimizer of psi' in the upper level.
+        lower_optimizer: The optimizer of omega in the lower level, and of the encoder's step in the upper level;
+            ``optimizer`` if not given.
+        encoder_optimizer: The optimizer of the encoder's step in the upper level, if the loss has such a step.
+            ``shared``, as in the authors' code, is the lower level's optimizer, which receives a zero gradient for the
+            generator. Its moments and weight decay still change the generator, except in the very first step. ``own``
+            is an optimizer with separate moments.
+        n_lower_steps: The number K of steps on omega in each iteration.
+        n_unroll: The number N of unrolled lower steps that the upper gradient differentiates through. Each costs more
+            than a real step and stays in memory. The published results use none.
+        upper_first: Whether the upper level comes before the lower level, as in the authors' code, or after it, as in
+            Algorithm 1.
+        share_latents: Whether the upper level and the first lower step use the same h_hat, and so the same v_hat.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
@@ -101,22 +104,26 @@ class BiDVL(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """With K and N."""
+        """Return the method's name in words, with K and N."""
         return f"BiDVL: bi-level doubly variational learning, K = {self.n_lower_steps}, {self.unroll.title}"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """psi' in the upper level, with the encoder if the loss says so; encoder and generator in the lower one."""
+        """Return the groups: psi' in the upper level, and encoder and generator in the lower level.
+
+        If the loss trains the encoder in the upper level with a separate optimizer, that step has a group, too.
+        """
         upper = {"upper": ParamGroup("theta", self.optimizer)}
         if self.loss.regularises_encoder and not self.shares_optimizer:
             upper["upper_encoder"] = self.encoder_group
         rule = self.lower_optimizer
-        if self.shares_optimizer and self.upper_first:  # released: the generator has no gradient yet in the first step
+        # In the authors' code the generator has no gradient yet in the first step, so that torch's optimizer skips it.
+        if self.shares_optimizer and self.upper_first:
             rule = LateStart(rule=rule, late="generator.")
         lower = {"lower": ParamGroup("omega", rule)}
         return {**upper, **lower} if self.upper_first else {**lower, **upper}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of both levels."""
+        """Draw the random numbers of both levels."""
         noise: dict[str, Any] = {}
         draws = {**dict.fromkeys(self.groups, 1), "lower": self.n_lower_steps, "unrolled": self.unroll.n_draws}
         for name, n in draws.items():
@@ -124,20 +131,20 @@ class BiDVL(GeneratorMethod):
             for _ in range(n):
                 noise[name].append(self.draw(v, generator))
         noise["upper"] = noise["upper"][0]
-        if "upper_encoder" in noise:  # its own draw is unused: the encoder's step sees the energy's samples
+        if "upper_encoder" in noise:  # the encoder's step uses the samples of the energy's step, not its own draw
             noise["upper_encoder"] = noise["upper"]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Kan et al. 2022, Algorithm 1, by default in the released code's order: the upper level first."""
+        """Run one iteration of Kan et al. 2022, Algorithm 1; by default the upper level is first, as in their code."""
         samples = None
         if self.upper_first:
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
             state = self.upper_level(state, v, noise, samples)
         for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-13
-            # where the generator has not moved since the upper level, both levels share one pass of it
+            # If the generator has not changed since the upper level, the first lower step reuses its pass.
             if samples is None or k > 0 or not self.share_latents or self.shares_optimizer:
                 samples = self.generate(state, noise["lower"][k])
             state = self.descend_terms(state, "lower", v, noise["lower"][k], samples)
@@ -146,7 +153,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """psi' <- psi' - alpha D, Eq. 14; and a step of the encoder instead of term E, if the loss has one."""
+        """Make the step psi' <- psi' - alpha D, Eq. 14, and the encoder's step in place of term E if there is one."""
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss = found.loss
         grads = found.grads
@@ -158,7 +165,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
-        """The encoder's step in the upper level, with a separate optimizer or the lower level's."""
+        """Make the encoder's step in the upper level, with a separate optimizer or with the lower level's."""
         if not self.shares_optimizer:
             return self.descend_terms(state, "upper_encoder", v, noise, samples)
         found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)
@@ -167,7 +174,7 @@ class BiDVL(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """What each step descends."""
+        """Return, by each step's name, the function that computes its terms."""
         return {
             "upper": self.loss.upper,
             "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
@@ -175,7 +182,10 @@ class BiDVL(GeneratorMethod):
         }
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """The upper objective as a function of psi' and of an omega that depends on psi'; all buffers stay."""
+        """Return the upper objective and the lower loss as functions of psi' and omega, for unrolled lower steps.
+
+        Their evaluation does not change the state's buffers.
+        """
 
         def networks(theta: Params, omega: Params, fixed: Params) -> Networks:
             return self.networks_at(state, {"theta": theta, "omega": omega}, fixed)[0]
@@ -198,15 +208,15 @@ class BiDVL(GeneratorMethod):
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""The squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
+        r"""Compute the squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 
     def float32_reason(self) -> str | None:
-        """Unrolled steps, which the upper level differentiates."""
+        """Return why the method needs float32 if lower steps are unrolled; None otherwise."""
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Fewer unrolled steps, if there are any."""
+        """Return advice on how to reduce the memory of an iteration; fewer unrolled steps come first, if any."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 

@@ -18,12 +18,12 @@ Mean = Callable[[Tensor], Tensor]
 
 
 class ConstantRatio:
-    r"""The importance ratio of the model to the data, taken as a constant.
+    r"""The importance ratio of the model's density to the data's, approximated by a constant.
 
     .. math:: r(v) = p(v) / q(v) \approx r'
 
     Args:
-        scale: r'; published as 0.05 at 32 pixels and in the residual networks, and 0.1 at 64.
+        scale: The constant r'. The paper has 0.05 for 32 x 32 pixels and for residual networks, and 0.1 for 64 x 64.
 
     Example:
         >>> ConstantRatio(scale=0.05)(None, torch.zeros(2, 3))
@@ -34,7 +34,10 @@ class ConstantRatio:
         self.scale = scale
 
     def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
-        """r(v), shape (B,), of v (B, *event); ``mean`` turns a mean over these rows into one over the minibatch."""
+        """Compute r(v) for v (B, *event), shape (B,).
+
+        ``mean`` maps a mean over these examples to the mean over the whole minibatch.
+        """
         return v.new_full((len(v),), self.scale)
 
 
@@ -43,10 +46,10 @@ class _BiasedRatio(ConstantRatio):
 
     @abstractmethod
     def bias(self, excess: Tensor) -> Tensor:
-        """The factor, shape (B,), of mean E - E(v) (B,)."""
+        """Compute the factor from ``excess``, which is mean E - E(v), both of shape (B,)."""
 
     def __call__(self, energy: MarginalEnergy, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
-        """r(v), shape (B,), of v (B, *event); it is a constant to every gradient."""
+        """Compute r(v) for v (B, *event), shape (B,); no gradient goes through it."""
         e = energy.free_energy(v).detach()
         return self.scale * self.bias(mean(e.mean()) - e)
 
@@ -59,7 +62,7 @@ class SigmoidRatio(_BiasedRatio):
     where the mean of E is over the minibatch.
 
     Args:
-        scale: r'.
+        scale: The largest ratio r'.
 
     Example:
         >>> SigmoidRatio(scale=0.1).bias(torch.tensor([0.0, 100.0]))
@@ -67,21 +70,21 @@ class SigmoidRatio(_BiasedRatio):
     """
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Between 0 and 1, shape (B,)."""
+        """Compute a factor between 0 and 1, shape (B,)."""
         return torch.sigmoid(excess)
 
 
 class ClampedExponentialRatio(_BiasedRatio):
-    r"""A ratio that is the model's density over the minibatch's mean, within bounds (Kan et al. 2022, code).
+    r"""A ratio that grows exponentially as the energy falls, within bounds (Kan et al. 2022, code).
 
     .. math:: r(v) = r' \min(\max(e^{\bar E - E(v)}, a), b)
 
-    The released code computes it without using it.
+    where the mean of E is over the minibatch. The authors' code computes this ratio without using it.
 
     Args:
-        scale: r'.
-        low: a.
-        high: b.
+        scale: The factor r'.
+        low: The lower bound a of the exponential.
+        high: The upper bound b of the exponential.
 
     Example:
         >>> ClampedExponentialRatio(scale=0.1).bias(torch.tensor([-5.0, 0.0, 5.0]))
@@ -94,5 +97,5 @@ class ClampedExponentialRatio(_BiasedRatio):
         self.high = high
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Between low and high, shape (B,)."""
+        """Compute a factor between ``low`` and ``high``, shape (B,)."""
         return excess.exp().clamp(self.low, self.high)

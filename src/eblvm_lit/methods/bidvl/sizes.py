@@ -1,4 +1,4 @@
-"""Checks that energy, encoder, generator and loss of BiDVL fit together."""
+"""Checks that the energy, encoder, generator and loss of BiDVL fit together."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["check_fit", "check_sizes"]
 
 
 def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module, loss: BiDVLLoss) -> None:
-    """Refuse parts of different sizes, and an energy of another kind than the loss's.
+    """Raise a ConfigError for parts of different sizes, or an energy of a kind that the loss cannot use.
 
     Args:
-        energy: E'(v), or E(v, h).
+        energy: The energy E'(v) or E(v, h).
         posterior: The encoder.
-        generator: A module; see :func:`check_sizes`.
-        loss: Whose :attr:`BiDVLLoss.joint` says which kind of energy it needs.
+        generator: The generator; see :func:`check_sizes`.
+        loss: The losses; :attr:`BiDVLLoss.joint` says which kind of energy they need.
 
     Raises:
-        ConfigError: Names what differs.
+        ConfigError: If the parts do not fit together. The message names what differs.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
@@ -42,15 +42,15 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
 
 
 def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None, energy: Energy | None = None) -> None:
-    """Refuse networks of which one has another number of latents, or another shape of v.
+    """Raise a ConfigError if the networks differ in the number of latents or in the shape of v.
 
     Args:
-        generator: Its h_dim and event_shape are looked at where it says them.
-        posterior: The encoder, and the event_shape of its network where that says it.
-        energy: E'(v), or E(v, h).
+        generator: The generator; its attributes ``h_dim`` and ``event_shape`` are compared if it has them.
+        posterior: The encoder; ``h_dim`` is compared, and ``event_shape`` if its network has this attribute.
+        energy: The energy E'(v) or E(v, h).
 
     Raises:
-        ConfigError: Names what differs.
+        ConfigError: If the networks differ. The message names what differs.
 
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
@@ -66,7 +66,7 @@ def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None
     shaped = {"generator": generator, "encoder": network, "energy": energy}
     shapes = {name: getattr(part, "event_shape", None) for name, part in shaped.items()}
     latents = {"generator": getattr(generator, "h_dim", None), "encoder": getattr(posterior, "h_dim", None)}
-    latents["energy"] = getattr(energy, "h_dim", 0) or None  # a marginal one has none
+    latents["energy"] = getattr(energy, "h_dim", 0) or None  # a marginal energy has no latents to compare
     for key, sizes in (("h_dim", latents), ("v_shape", shapes)):
         said = [(name, value) for name, value in sizes.items() if value is not None]
         for name, value in said[1:]:

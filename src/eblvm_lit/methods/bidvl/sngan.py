@@ -1,4 +1,4 @@
-"""The adversarial network with spectral norms: a generator and an energy, its critic."""
+"""The adversarial network with spectral norms, which is a generator with an energy as its critic."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ __all__ = ["SNGAN"]
 
 
 class SNGAN(GeneratorMethod):
-    r"""Terms B and D of doubly variational learning alone: a baseline without an encoder.
+    r"""The spectrally normalised GAN, a baseline that has only the terms B and D of BiDVL and no encoder.
 
     .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
         \min_{\omega_2} E_{\hat h} E'(G(\hat h))
 
-    Each step of the critic sees new samples. Reference: Miyato et al. 2018; the control of Kan et al. 2022, code.
+    Each step of the critic uses new samples. Reference: Miyato et al. 2018; a control experiment in the code of Kan et
+    al. 2022.
 
     Args:
         energy: The critic E'(v; psi').
-        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event), and says its h_dim.
-        loss: What both descend.
-        optimizer: Rule of both.
-        n_upper_steps: The critic's steps in an iteration.
-        fresh_minibatches: Whether the minibatch is dealt out to the critic's steps, of which each then sees other data,
-            as in the released code (``data.batch_size=500`` for five steps of 100 images); else all see the same data.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        generator: The generator G(h; omega_2), a module that maps h (B, H) to v (B, *event) and has the attribute
+            ``h_dim``.
+        loss: The losses of critic and generator.
+        optimizer: The optimizer of critic and generator.
+        n_upper_steps: The number of the critic's steps in an iteration.
+        fresh_minibatches: Whether each step of the critic uses another part of the minibatch, as in the authors' code
+            (``data.batch_size=500`` for five steps of 100 images); otherwise all steps use the whole minibatch.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy
@@ -76,20 +78,20 @@ class SNGAN(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """With its steps."""
+        """Return the method's name in words, with the number of the critic's steps."""
         return f"SNGAN: spectrally normalised GAN, {self.n_upper_steps} upper steps"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """The critic, and the generator."""
+        """Return the groups of the critic (``upper``) and of the generator (``lower``)."""
         return {"upper": ParamGroup("theta", self.optimizer), "lower": ParamGroup("omega", self.optimizer)}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the critic's steps and of the generator's."""
+        """Draw the random numbers of the critic's steps and of the generator's step."""
         upper = [self.draw(v, generator) for _ in range(self.n_upper_steps)]
         return {"upper": upper, "lower": self.draw(v, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Miyato et al. 2018: some steps of the critic, then one of the generator, each with new samples."""
+        """Run one iteration of Miyato et al. 2018: steps on the critic, then one on the generator, with new samples."""
         n_parts = self.n_upper_steps if self.fresh_minibatches else 1
         for k, drawn in enumerate(noise["upper"]):
             part, drawn = self.part(k % n_parts, n_parts, v, drawn)
@@ -99,16 +101,17 @@ class SNGAN(GeneratorMethod):
 
     @staticmethod
     def part(k: int, n_parts: int, v: Tensor, noise: Noise) -> tuple[Tensor, Noise]:
-        """Every n_parts-th row of data (B, *event) and noise, from the k-th row on."""
+        """Return every n_parts-th example of data (B, *event) and noise, beginning with example k."""
         if n_parts == 1:
             return v, noise
         return v[k::n_parts], {name: x[k::n_parts] for name, x in noise.items()}
 
     def check_batch_size(self, n: int) -> None:
-        """Refuse batches that have no statistics, or that cannot be dealt out evenly.
+        """Raise a ConfigError for batches on which the critic's or the generator's steps are not defined.
 
         Raises:
-            ConfigError: For such a batch.
+            ConfigError: If a batch has too few examples for batch normalisation, or cannot be divided evenly among the
+                critic's steps.
         """
         super().check_batch_size(n)
         if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
@@ -119,13 +122,16 @@ class SNGAN(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """What each descends."""
+        """Return, by each step's name, the function that computes its terms."""
         return {
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
         }
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """What the critic descends, shape (B,): it measures no quality, so ``test_checkpoint=best`` needs a metric."""
+        """Compute the critic's loss, shape (B,).
+
+        It does not measure the quality of samples, so ``test_checkpoint=best`` needs a metric.
+        """
         networks = Networks(self.energy, None, None, self.generator)
         return self.loss.upper(networks, v, self.draw(v, generator))[0]["critic_loss"]

@@ -1,4 +1,4 @@
-"""The variational autoencoder: an encoder and a generator without an energy."""
+"""The variational autoencoder, which is an encoder and a generator without an energy."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ __all__ = ["VAE"]
 
 
 class VAE(GeneratorMethod):
-    r"""Term A of doubly variational learning alone: a baseline of all its tables.
+    r"""The variational autoencoder, a baseline that has only term A of BiDVL.
 
     .. math:: \min_\omega E_{q(v)} [E_{q(h|v)} \|G(h) - v\|^2 + KL(q(h|v) \| N(0, I))]
 
-    That is minus the evidence's lower bound of the decoder N(G(h), I / 2), less a constant. Reference: Kingma and
+    Up to a constant this is minus the evidence lower bound with the decoder N(G(h), I / 2). Reference: Kingma and
     Welling 2014; Kan et al. 2022, tables 1 to 3.
 
     Args:
         posterior: The encoder q(h|v; omega_1).
-        generator: G(h; omega_2), a module that maps h (B, H) to v (B, *event), and says its event_shape.
-        optimizer: Rule of both.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        generator: The generator G(h; omega_2), a module that maps h (B, H) to v (B, *event) and has the attribute
+            ``event_shape``.
+        optimizer: The optimizer of encoder and generator.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts of different sizes.
+        ConfigError: If the parts have different sizes.
 
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
@@ -63,39 +64,39 @@ class VAE(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """In words."""
+        """Return the method's name in words."""
         return "VAE: variational autoencoder"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Encoder and generator."""
+        """Return the only group, which holds the encoder and the generator."""
         return {"model": ParamGroup("omega", self.optimizer)}
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        """The random numbers of one latent an example."""
+        """Draw the random numbers of one latent for each example."""
         return {"eps": torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Noise]:
-        """The random numbers of the step."""
+        """Draw the random numbers of one iteration."""
         return {"model": self.draw(v, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Noise]) -> TrainState:
-        """One step on encoder and generator."""
+        """Make one step on the encoder and the generator."""
         return self.descend_terms(state, "model", v, noise["model"])
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """The bound's two terms."""
+        """Return the function that computes the two terms of the loss."""
         return {"model": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
 
     @staticmethod
     def bound(networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """The two terms of minus the bound, at data v (B, *event)."""
+        """Compute the two terms of minus the evidence bound at data v (B, *event), each of shape (B,)."""
         q_params = networks.encoder.distribution_params(v)
         h = networks.encoder.rsample_given(q_params, noise["eps"])
         return {"reconstruction": reconstruction_error(v, networks.generator(h)), "prior": prior_divergence(q_params)}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Minus the bound, shape (B,), with one latent an example."""
+        """Compute minus the evidence bound, shape (B,), with one latent for each example."""
         networks = Networks(None, self.posterior, None, self.generator)
         bound = self.bound(networks, v, self.draw(v, generator))
         return bound["reconstruction"] + bound["prior"]

@@ -1,1 +1,1 @@
-"""Methods whose loss needs log-densities up to log Z: one file a loss, and one for the log-densities, exact or by q."""
+"""Methods whose loss uses log-densities up to log Z: a file for each loss, and one for the log-densities."""

@@ -1,4 +1,4 @@
-"""Training by energy discrepancy: the energy of data against that of twice perturbed data, exact or by latents."""
+"""Energy discrepancy, which compares the energy of data with that of perturbed data, exactly or with latents."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ __all__ = ["EnergyDiscrepancy", "LatentEnergyDiscrepancy"]
 
 
 class EnergyDiscrepancy(LossMethod):
-    r"""Energy discrepancy with a Gaussian perturbation: no score, no chain and no log Z.
+    r"""Energy discrepancy with a Gaussian perturbation, a loss that needs no score, no Markov chain and no log Z.
 
     .. math:: L = E \log \Bigl( \frac wM + \frac1M \sum_{i=1}^M \exp\bigl( F(v) - F(u_i) \bigr) \Bigr), \quad
         u_i = v + \sigma \xi + \sigma \xi_i, \quad \xi, \xi_i \sim N(0, I)
 
-    u_i are the negatives of v. As M grows, with w = 0, L tends to
-    :math:`E[F(v)] + E \log \int N(y; u, \sigma^2 I)\, e^{-F(u)} du`, :math:`y = v + \sigma \xi`, which is least where
-    exp(-F) is proportional to the density of the data, for every :math:`\sigma`. With M negatives the minimum is biased
-    by O(1 / M), most with w = 0: for few negatives the loss then has no minimum (for M = 1 it is linear in F). w > 0
-    bounds it from below. Another log-density stands in the place of -F; if it needs a posterior, K steps on phi fit it
-    at v and at one fresh negative of each v, because the loss needs q at both. Reference: Schroeder et al. 2023,
-    arXiv:2307.06431 (w-stabilised; sigma = 1, M = 4, w = 1 for points of the plane).
+    u_i are the negatives of v. For w = 0 and growing M, L tends to
+    :math:`E[F(v)] + E \log \int N(y; u, \sigma^2 I)\, e^{-F(u)} du`, :math:`y = v + \sigma \xi`. For every
+    :math:`\sigma` this limit is smallest if exp(-F) is proportional to the density of the data. For a finite M the
+    minimum is biased by O(1 / M). The bias is largest with w = 0, where the loss has no minimum if M is small (for
+    M = 1 it is linear in F); w > 0 bounds the loss from below.
+
+    Another log-density may replace -F. If it needs a posterior, K steps on phi fit the posterior at v and at one new
+    negative of each v, because the loss evaluates q at both. Reference: Schroeder et al. 2023, arXiv:2307.06431
+    (w-stabilised; sigma = 1, M = 4, w = 1 for points of the plane).
 
     Args:
         energy: The model.
-        optimizer: Rule of the step on theta.
+        optimizer: The optimizer of theta.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
-        noise_std: sigma, in the units of v; the paper's t is its square.
-        n_negatives: M.
-        w: The stabiliser, >= 0.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        noise_std: The standard deviation sigma of the perturbation, in the units of v; its square is the paper's t.
+        n_negatives: The number M of negatives of each v.
+        w: The stabiliser w >= 0.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -79,82 +81,88 @@ class EnergyDiscrepancy(LossMethod):
 
     @property
     def title(self) -> str:
-        """The method in words, with sigma, M, w and the numbers of its log-density."""
+        """Return the method's name in words, with sigma, M, w and the numbers of its log-density."""
         numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
         return f"ED: energy discrepancy, {numbers}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """xi and xi_1 ... xi_M, shape (1 + M, B, *event), and the random numbers of the log-density."""
+        """Draw xi and xi_1 ... xi_M, shape (1 + M, B, *event), and the random numbers of the log-density."""
         xi = self._normal(v, (1 + self.n_negatives,), generator)
         return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
 
     @staticmethod
     def _normal(v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Normal random numbers, shape (*shape, B, *event)."""
+        """Draw standard normal random numbers, shape (*shape, B, *event)."""
         return torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
 
     def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The random numbers of the K lower steps: latents at v and at one negative of each, and its perturbation."""
+        """Draw the random numbers of the K lower steps.
+
+        They are those of the latents at v and at one negative of each v, and the perturbations of these negatives.
+        """
         latents = super().fit_noise(fit, torch.cat([v, v]), generator)
         return {**latents, "perturbation": self._normal(v, (self.n_lower_steps, 2), generator)}
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """The points at which the k-th lower step fits q: data and negatives."""
+        """Return the points at which the k-th lower step fits q, which are the data and their negatives."""
         return torch.cat([v, self.negatives(v, {"perturbation": noise["perturbation"][k]}).flatten(0, 1)])
 
     def negatives(self, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """u_i, shape (M, B, *event), of v (B, *event)."""
+        """Compute the negatives u_i of v (B, *event), shape (M, B, *event)."""
         xi = noise["perturbation"]
         return v + self.noise_std * (xi[:1] + xi[1:])
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
-        """F(v) - F(u_i), or its estimate, shape (M, B), of v (B, *event) and u (M, B, *event)."""
+        """Compute F(v) - F(u_i), or its estimate, shape (M, B), from v (B, *event) and u (M, B, *event)."""
         energy = self.energy_at(state.theta)
         rows = u.flatten(0, 1)
-        if self.posterior is None:  # v and u in one pass through the energy's network
+        if self.posterior is None:  # one pass through the energy's network computes F at both v and u
             at_v, at_u = self.log_density(energy, None, torch.cat([v, rows]), None).tensor_split([len(v)])
         else:
             at_v, at_u = self.log_density.pair(energy, self.posterior_at(state), v, rows, noise)
         return at_u.view(u.shape[:2]) - at_v
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         terms = self.energy_differences(state, v, self.negatives(v, noise), noise)
         if self.w > 0:
             terms = torch.cat([terms, torch.full_like(terms[:1], math.log(self.w))])
         return terms.logsumexp(0) - math.log(self.n_negatives)
 
     def float32_reason(self) -> str | None:
-        """An exponent is a difference of free energies, which are large in many dimensions."""
+        """Return why the method needs float32: its exponents are small differences of large free energies."""
         return "as its exponents are small differences of free energies"
 
 
 class LatentEnergyDiscrepancy(EnergyDiscrepancy):
-    r"""Energy discrepancy with importance-weighted differences of free energies: :class:`EnergyDiscrepancy` of a bound.
+    r"""Energy discrepancy with importance-weighted estimates of the free energy.
+
+    It is :class:`EnergyDiscrepancy` with the log-density bound in place of -F, at v and at each negative u:
 
     .. math:: F(v) \approx -\log \frac1L \sum_{l=1}^L \frac{e^{-E(v, h_l)}}{q(h_l|v)}, \quad h_l \sim q(h|v)
 
-    at v and at each negative u; h are bits where they are binary. The mean of this estimate is above F, see
-    :class:`~eblvm_lit.methods.log_density.log_densities.LogDensityBound`. So the loss is biased upwards at v and
-    downwards at u, both by O(1 / L). Not published: the loss of Schroeder et al. 2023, arXiv:2307.06431, with the
-    estimates that Rhodes and Gutmann 2019 use in noise-contrastive estimation.
+    Binary h are not relaxed here. The mean of this estimate is above F, see
+    :class:`~eblvm_lit.methods.log_density.log_densities.LogDensityBound`. The estimates at v therefore bias the loss
+    upwards and those at u bias it downwards, both by O(1 / L). This method is not published: it is the loss of
+    Schroeder et al. 2023, arXiv:2307.06431, with the estimates that Rhodes and Gutmann 2019 use in noise-contrastive
+    estimation.
 
     Args:
-        energy: The model, E(v, h; theta).
-        optimizer: Rule of the upper level, which moves theta.
-        posterior: q(h|v; phi); null for the exact free energy.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
-        n_particles: L.
-        noise_std: sigma, in the units of v.
-        n_negatives: M.
-        w: The stabiliser, >= 0.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, with the energy E(v, h; theta).
+        optimizer: The optimizer of theta in the upper level.
+        posterior: The posterior q(h|v; phi); None for the exact free energy.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        n_particles: The number L of latents drawn for each point.
+        noise_std: The standard deviation sigma of the perturbation, in the units of v.
+        n_negatives: The number M of negatives of each v.
+        w: The stabiliser w >= 0.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL

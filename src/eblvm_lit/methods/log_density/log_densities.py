@@ -1,4 +1,4 @@
-"""Log-densities up to log Z: the exact one of a free energy, and the bound by latents of a posterior."""
+"""Log-densities up to log Z: the exact one from a free energy, and a bound with latents from a posterior."""
 
 from __future__ import annotations
 
@@ -23,37 +23,38 @@ __all__ = ["ExactLogDensity", "LogDensity", "LogDensityBound", "bound_or_exact"]
 class LogDensity(ABC):
     r"""The function :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)` of an energy, or an estimate of it.
 
-    The losses of this folder ask for it at the data v and at other points y: samples of a noise distribution, or
-    perturbed data. A posterior that the estimate needs is fitted by the method, see
+    The losses of this folder evaluate it at the data v and at other points y, which are samples of a noise
+    distribution or perturbed data. If the estimate needs a posterior, the method fits it, see
     :meth:`~eblvm_lit.methods.loss_method.LossMethod.fit_posterior`.
 
     Attributes:
-        lower_level: The arguments of ``fit_posterior``, by name; no posterior for a log-density of the energy only.
-        words: The numbers of the log-density, for the first line of a run.
+        lower_level: The arguments of ``fit_posterior``, by name; the posterior is None if the log-density needs only
+            the energy.
+        words: The log-density's numbers of particles and steps, for the line that a run prints first.
     """
 
     lower_level: Mapping[str, Any] = {"posterior": None, "divergence": None, "n_lower_steps": 0}
     words = ""
 
     def check(self, energy: Energy) -> None:  # noqa: B027 - a bound fits every energy
-        """Refuse an energy that has no such log-density.
+        """Raise a ConfigError for an energy that has no such log-density.
 
         Raises:
-            ConfigError: Saying what such energies are trained by.
+            ConfigError: If the energy does not fit. The message says which methods can train it.
         """
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """The random numbers of one evaluation at the data v (B, *event) and at y (n B, *event): none by default."""
+        """Draw the random numbers of one evaluation at v (B, *event) and at y (n B, *event); none by default."""
         return {}
 
     @abstractmethod
     def __call__(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
-        """The log-density, shape (B,), at v (B, *event)."""
+        """Compute the log-density at v (B, *event), shape (B,)."""
 
     def pair(
         self, energy: Energy, posterior: Posterior | None, v: Tensor, y: Tensor, noise: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """The log-densities at the data v (B, *event) and at y (n B, *event), shapes (B,) and (n B,)."""
+        """Compute the log-densities at the data v (B, *event) and at y (n B, *event), shapes (B,) and (n B,)."""
         at_v = self(energy, posterior, v, noise.get("at_data"))
         return at_v, self(energy, posterior, y, noise.get("at_others"))
 
@@ -68,7 +69,7 @@ class ExactLogDensity(LogDensity):
     """
 
     def check(self, energy: Energy) -> None:
-        """Refuse an energy without a free energy."""
+        """Raise a ConfigError for an energy without a tractable free energy."""
         if not isinstance(energy, MarginalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no tractable free energy: use method=vnce, vsnl or ed_latent, which "
@@ -76,28 +77,30 @@ class ExactLogDensity(LogDensity):
             )
 
     def __call__(self, energy: MarginalEnergy, posterior: None, v: Tensor, noise: None) -> Tensor:
-        """-F(v), shape (B,)."""
+        """Compute the log-density -F(v), shape (B,)."""
         return -energy.free_energy(v)
 
 
 class LogDensityBound(LogDensity):
-    r"""The importance-weighted bound of the log-density, by latents of a posterior that is fitted.
+    r"""The importance-weighted lower bound of the log-density, with latents from a fitted posterior.
 
     .. math:: \log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{q(h_l|v)} \le -F(v) \text{ in the mean},
         \quad h_l \sim q(h|v)
 
-    The mean of the weights is exp(-F(v)) for every q. The bound is below -F(v) by KL(q(h|v) || p(h|v)) with one
-    particle, and by about :math:`\chi^2(p(h|v) \| q(h|v)) / (2 L)` with many. Where q(h|v) = p(h|v) the weights are
-    constant in h, and the bound is -F(v) for every L. Reference: Burda et al. 2016, Eq. 8.
+    The mean of the importance weights is exp(-F(v)) for every q. The mean of the bound is below -F(v): by
+    KL(q(h|v) || p(h|v)) with one particle, and by about :math:`\chi^2(p(h|v) \| q(h|v)) / (2 L)` with many. If
+    q(h|v) = p(h|v), the weights are constant in h, and the bound is -F(v) for every L. Reference: Burda et al. 2016,
+    Eq. 8.
 
     Args:
-        posterior: q(h|v; phi).
-        divergence: Divergence of q from p, which the lower level descends.
-        n_lower_steps: K, the steps on phi in each iteration.
-        n_particles: L.
-        n_at_data: The number of particles at the data; one gives the evidence bound there.
-        relaxed: Whether binary h are as q relaxes them, and not bits. Relaxed ones give the weights another mean.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
+        posterior: The posterior q(h|v; phi).
+        divergence: The divergence of q from p that the lower level minimises.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        n_particles: The number L of particles at each point y.
+        n_at_data: The number of particles at each example v; one particle gives the evidence bound there.
+        relaxed: Whether binary h are relaxed samples of q instead of bits. Relaxed samples change the mean of the
+            weights.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -130,18 +133,21 @@ class LogDensityBound(LogDensity):
         self.words = f", L = {n_particles}, K = {n_lower_steps}"
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """The noise of the latents at v (B, *event) and at y (n B, *event), of which only the rows are counted."""
+        """Draw the noise of the latents at v (B, *event) and at y (n B, *event).
+
+        Of y only the number of points is used, not their values.
+        """
         at_data = self.posterior.noise((self.n_at_data,), v, generator)
         return {"at_data": at_data, "at_others": self.posterior.noise((self.n_particles,), y, generator)}
 
     def __call__(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """The bound, shape (B,), at v (B, *event), with noise (L, B, H)."""
+        """Compute the bound at v (B, *event) with noise (L, B, H), shape (B,)."""
         draw = posterior.rsample_and_log_prob if self.relaxed else posterior.sample_and_log_prob
         return -importance_weighted_bound(energy, v, *draw(v, noise))
 
 
 def bound_or_exact(posterior: Posterior | None, divergence: Divergence | None, **options: Any) -> LogDensity:
-    """The bound by a posterior, with the options of :class:`LogDensityBound`; the exact log-density without one.
+    """Return the exact log-density without a posterior, or else a :class:`LogDensityBound` with these options.
 
     Example:
         >>> type(bound_or_exact(None, None, n_particles=5)).__name__

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation, and its variational form."""
+"""Noise-contrastive estimation and its variational form."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ __all__ = ["NCE", "VNCE"]
 
 
 class NCE(SelfNormalisedMethod):
-    r"""Noise-contrastive estimation: theta and log Z by telling data from noise.
+    r"""Noise-contrastive estimation, which learns theta and log Z by classifying data against noise.
 
     .. math:: -\log \sigma(\log \tilde p(v) - \log Z - \log\nu - \log p_n(v))
         - \sum_{i \le \nu} \log \sigma(\log Z + \log\nu + \log p_n(y_i) - \log \tilde p(y_i)), \quad y_i \sim p_n
 
-    With the exact log-density :math:`\log \tilde p = -F` the minimum is where exp(-F(v)) / Z is the data's density.
-    Reference: Gutmann and Hyvarinen 2012, where nu is the ratio of the numbers of noise and of data.
+    With the exact log-density :math:`\log \tilde p = -F` the loss is smallest if exp(-F(v)) / Z is the data's density.
+    Reference: Gutmann and Hyvarinen 2012, where nu is the number of noise samples divided by that of data.
 
     Args:
         energy: The model.
-        noise_distribution: p_n.
-        optimizer: Rule of the step on theta and log Z.
+        noise_distribution: The noise distribution p_n.
+        optimizer: The optimizer of theta and log Z.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
-        nu: The number of samples y for each v.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        nu: The number of noise samples y for each v.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Attributes:
-        model: The energy with log Z.
+        model: The energy together with the learned log Z.
 
     Example:
         >>> import torch
@@ -59,11 +59,11 @@ class NCE(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """The method in words, with nu and the numbers of its log-density."""
+        """Return the method's name in words, with nu and the numbers of its log-density."""
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """The loss of taking v for noise, and that of taking the nu y for data, each of shape (B,)."""
+        """Compute the classification loss of the data v and that of the nu samples y, each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         offset = bind(self.model, state.theta).log_z + math.log(self.nu)
@@ -72,40 +72,40 @@ class NCE(SelfNormalisedMethod):
         return -data, -other.view(self.nu, -1).sum(0)
 
     def float32_reason(self) -> str | None:
-        """A logit is a difference of log-densities, which are large in many dimensions."""
+        """Return why the method needs float32: its logits are small differences of large log-densities."""
         return "as its logits are small differences of log-densities"
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,)."""
+        """Compute the loss of each example, shape (B,)."""
         at_data, at_noise = self.terms(state, v, noise)
         return at_data + at_noise
 
 
 class VNCE(NCE):
-    r"""Variational noise-contrastive estimation: :class:`NCE` with the bound of the log-density by a posterior.
+    r"""Variational noise-contrastive estimation: :class:`NCE` with a log-density bound from a posterior.
 
     .. math:: \log \tilde p(v) \to -E(v, h) - \log q(h|v), \quad
         \log \tilde p(y) \to \log \frac1L \sum_{l=1}^L \exp(-E(y, h_l) - \log q(h_l|y)), \quad h, h_l \sim q
 
-    An iteration is K steps on phi down the divergence of q(h|v) from p(h|v) at the data; then one step on theta and
-    log Z, at that phi. Binary h are as q relaxes them, as in the released code. References: Rhodes and Gutmann 2019;
-    Bao et al. 2021, code.
+    An iteration makes K steps on phi that decrease the divergence of q(h|v) from p(h|v) at the data, and then one step
+    on theta and log Z with the new phi. Binary h are relaxed samples of q, as in the authors' code. References: Rhodes
+    and Gutmann 2019; Bao et al. 2021, code.
 
     Args:
-        energy: The model, E(v, h; theta).
-        noise_distribution: p_n.
-        optimizer: Rule of the upper level, which moves theta and log Z.
-        posterior: q(h|v; phi); null for NCE with the exact log-density.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
-        n_particles: L.
-        nu: The number of samples y for each v.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, with the energy E(v, h; theta).
+        noise_distribution: The noise distribution p_n.
+        optimizer: The optimizer of theta and log Z in the upper level.
+        posterior: The posterior q(h|v; phi); None for NCE with the exact log-density.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        n_particles: The number L of latents drawn for each noise sample y; one latent is drawn for each v.
+        nu: The number of noise samples y for each v.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> from eblvm_lit.noise_distributions.normal import StandardNormal

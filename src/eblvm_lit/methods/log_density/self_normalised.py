@@ -1,4 +1,4 @@
-"""The base of NCE and SNL, which learn log Z with the energy from samples of a fixed distribution."""
+"""The base of NCE and SNL, which learn log Z together with the energy from samples of a fixed distribution."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SelfNormalised", "SelfNormalisedMethod"]
 
-ROWS = 10_000  # of the training split at a time
-N_START = 10  # minibatches of samples that say where log Z starts
+ROWS = 10_000  # the number of training examples that the fit of p_n loads at a time
+N_START = 10  # the number of minibatches of samples from which the first log Z is estimated
 
 
 class SelfNormalised(nn.Module):
-    """An energy and a learned estimate of its log Z, a number; together they are theta.
+    """An energy together with a learned estimate of its log Z, a scalar; the parameters of both are theta.
 
     Args:
-        energy: The energy.
+        energy: The energy whose log Z is learned.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -46,30 +46,30 @@ class SelfNormalised(nn.Module):
 
 
 def _read_former_name(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:  # noqa: ARG001
-    """Let a state dict of a version that called log Z ``c`` be loaded."""
+    """Rename the parameter ``c`` to ``log_z``, so that state dicts of former versions can be loaded."""
     if f"{prefix}c" in state:
         state[f"{prefix}log_z"] = state.pop(f"{prefix}c")
 
 
 class SelfNormalisedMethod(LossMethod):
-    r"""One loss of a log-density up to log Z and of log Z, at the data and at samples y of a fixed p_n.
+    r"""The base of methods that learn theta and log Z from data and from samples y of a fixed distribution p_n.
 
-    A subclass gives the loss.
+    A subclass writes the loss, a function of log Z and of the log-densities up to log Z.
 
     Args:
         energy: The model.
-        noise_distribution: p_n.
-        optimizer: Rule of the step on theta and log Z.
+        noise_distribution: The fixed distribution p_n.
+        optimizer: The optimizer of theta and log Z.
         log_density: The log-density up to log Z; the exact one if not given.
-        nu: The number of samples y for each v.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        nu: The number of noise samples y for each v.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Attributes:
-        model: The energy with log Z.
+        model: The energy together with the learned log Z.
     """
 
     def __init__(
@@ -94,44 +94,44 @@ class SelfNormalisedMethod(LossMethod):
 
     @property
     def energy(self) -> Energy:
-        """The model without log Z."""
+        """Return the model without log Z."""
         return self.model.energy
 
     @property
     def parts(self) -> MethodParts:
-        """Those of the log-density, and the log Z that belongs to the energy."""
+        """Return the energy, its learned log Z, and the posterior with its divergence if there is one."""
         return super().parts._replace(log_z=self.model.log_z)
 
     def networks(self) -> dict[str, nn.Module]:
-        """The model with log Z, and the posterior if there is one."""
+        """Return the model with log Z as ``theta``, and the posterior as ``phi`` if there is one."""
         return {**super().networks(), "theta": self.model}
 
     def energy_at(self, theta: Params) -> Energy:
-        """The model with other parameters, without log Z."""
+        """Return the energy with the parameters theta, without log Z."""
         return bind(self.model, theta).energy
 
     def on_fit_start(self) -> None:
-        """Fit p_n to the training split."""
+        """Fit the distribution p_n to the training split."""
         super().on_fit_start()
         data = self._data
         self.noise_distribution.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """The random numbers of one evaluation of the loss."""
+        """Draw the random numbers of one evaluation of the loss."""
         noise = self.noise_distribution.noise((self.nu,), v, generator)
         return {"noise_distribution": noise, **self.log_density.noise(v, noise.flatten(0, 1), generator)}
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """The log-densities up to log Z at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        """Compute the log-densities up to log Z at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
         return self.log_density.pair(self.energy_at(state.theta), self.posterior_at(state), v, y, noise)
 
     @torch.no_grad()
     def proposal_log_z(self, v: Tensor, n_batches: int) -> Tensor:
-        """An estimate of log Z by importance sampling with p_n, a number: the log of the mean weight.
+        """Estimate log Z, a scalar, by the logarithm of the mean importance weight of samples from p_n.
 
         Args:
-            v: Examples, shape (B, *event), for each of which samples are drawn.
-            n_batches: How often.
+            v: Examples, shape (B, *event); nu samples are drawn for each of them.
+            n_batches: The number of times that such a batch of samples is drawn.
         """
         generator = keyed_generator(self.seed, "log_z", device=v.device)
         found = []
@@ -144,7 +144,7 @@ class SelfNormalisedMethod(LossMethod):
         return weights.logsumexp(0) - math.log(len(weights))
 
     def start_at_log_z(self) -> None:
-        """Set log Z to :meth:`proposal_log_z`, unless a checkpoint has brought it."""
+        """Set log Z to the estimate of :meth:`proposal_log_z`, unless the run resumes from a checkpoint."""
         data = self._data
         if self.trainer.ckpt_path is None:
             v = data.as_float(data.splits.train[: data.batch_size]).to(device=self.device, dtype=self.dtype)

@@ -1,4 +1,4 @@
-"""Maximum likelihood with a learned normaliser: the self-normalised likelihood, and its variational form."""
+"""The self-normalised likelihood, which is maximum likelihood with a learned log Z, and its variational form."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ HINT = (
 
 
 class SNL(SelfNormalisedMethod):
-    r"""Self-normalised likelihood: theta and log Z by a lower bound of the log-likelihood, tight at the true log Z.
+    r"""The self-normalised likelihood, a lower bound of the log-likelihood in theta and a learned log Z.
 
     .. math:: \log Z \le c + e^{-c} Z - 1, \qquad
         \mathrm{loss} = -\log \tilde p(v) + c + \frac1\nu \sum_{i \le \nu} \frac{\tilde p(y_i)\, e^{-c}}{p_n(y_i)} - 1,
         \quad y_i \sim p_n
 
-    c is the learned log Z, and :math:`\log \tilde p = -F` for the exact log-density. The best c for a theta is log Z,
-    and there the gradient in theta is that of the log-likelihood; no Markov chain is needed. The loss stays a bound for
-    every log-density whose weights have the mean of the exact ones. The weights have a finite variance where p_n has
-    wider tails than the model. c starts at the estimate of log Z by samples of p_n. Reference: Senetaire et al. 2025,
-    arXiv 2503.07021, where c is b.
+    c is the learned log Z, and :math:`\log \tilde p = -F` for the exact log-density. For a given theta the best c is
+    log Z, where the bound is tight and its gradient in theta is that of the log-likelihood. No Markov chain is needed.
+    The loss is a bound for every log-density whose importance weights have the same mean as the exact weights. The
+    variance of the weights is finite if p_n has wider tails than the model. The first c is an estimate of log Z from
+    samples of p_n. Reference: Senetaire et al. 2025, arXiv 2503.07021, where c is called b.
 
     Args:
         energy: The model.
-        noise_distribution: p_n, the proposal.
-        optimizer: Rule of the step on theta and c.
+        noise_distribution: The proposal distribution p_n.
+        optimizer: The optimizer of theta and c.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
-        n_proposals: nu, the number of samples y for each v.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        n_proposals: The number nu of samples y for each v.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For an energy that has no such log-density.
+        ConfigError: If the energy has no such log-density.
 
     Attributes:
-        model: The energy with log Z.
+        model: The energy together with the learned log Z.
 
     Example:
         >>> import torch
@@ -87,17 +87,17 @@ class SNL(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """The method in words, with nu and the numbers of its log-density."""
+        """Return the method's name in words, with nu and the numbers of its log-density."""
         samples = f"{self.nu} samples of the proposal for each example"
         return f"{type(self).__name__}: self-normalised likelihood, {samples}{self.log_density.words}"
 
     def on_fit_start(self) -> None:
-        """Fit p_n, and start log Z."""
+        """Fit the distribution p_n to the training split, and set the first log Z."""
         super().on_fit_start()
         self.start_at_log_z()
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """The loss per example, shape (B,); its mean bounds the negative log-likelihood from above."""
+        """Compute the loss of each example, shape (B,); its mean bounds the negative log-likelihood from above."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         c = bind(self.model, state.theta).log_z
@@ -105,40 +105,41 @@ class SNL(SelfNormalisedMethod):
         return c - at_v + weights.view(self.nu, -1).mean(0) - 1
 
     def failure_hint(self, quantity: str) -> str | None:
-        """What keeps the weights finite."""
+        """Return advice for importance weights that overflow, or None for other quantities."""
         return HINT if quantity == "loss" else None
 
     def float32_reason(self) -> str | None:
-        """A weight is the exponential of a difference of log-densities, which are large in many dimensions."""
+        """Return why the method needs float32: its weights are exponentials of differences of large log-densities."""
         return "as its weights are exponentials of small differences of log-densities"
 
 
 class VSNL(SNL):
-    r"""Variational self-normalised likelihood: :class:`SNL` with the bound of the log-density by a posterior.
+    r"""The variational self-normalised likelihood: :class:`SNL` with a log-density bound from a posterior.
 
     .. math:: \mathrm{loss} = E(v, h) + \log q(h|v) + c + \frac1\nu \sum_{i \le \nu} \frac1L \sum_{l \le L}
         \frac{\exp(-E(y_i, h_l) - c)}{q(h_l|y_i)\, p_n(y_i)} - 1, \quad h, h_l \sim q, \; y_i \sim p_n
 
-    The weights have the mean exp(-c) Z whatever q is, so the loss is a bound of the negative log-likelihood as SNL's
-    is, and tight where q(h|v) = p(h|v). Binary h are bits here: relaxed ones would give the weights another mean. An
-    iteration is K steps on phi as in VNCE, then one on theta and c. Reference: Senetaire et al. 2025, arXiv
-    2503.07021, for a learned prior; the form for any E(v, h) is ours.
+    For every q the mean of the weights is exp(-c) Z. Therefore the loss is an upper bound of the negative
+    log-likelihood, as for SNL; it is as tight as SNL's if q(h|v) = p(h|v). Binary h are bits here, because relaxed
+    samples would change the mean of the weights. An iteration makes K steps on phi, as in VNCE, and then one step on
+    theta and c. Reference: Senetaire et al. 2025, arXiv 2503.07021, for a learned prior; the form for any E(v, h) is
+    ours.
 
     Args:
-        energy: The model, E(v, h; theta).
-        noise_distribution: p_n, the proposal.
-        optimizer: Rule of the upper level, which moves theta and c.
-        posterior: q(h|v; phi); null for SNL with the exact log-density.
-        divergence: Of q from p; null where there is no q.
-        n_lower_steps: K.
-        n_particles: L.
-        n_proposals: nu, the number of samples y for each v.
-        lower_optimizer: Rule of the lower level; the upper one's if not given.
-        seed: Seed of all noise.
-        compile: Whether the iteration is compiled.
+        energy: The model, with the energy E(v, h; theta).
+        noise_distribution: The proposal distribution p_n.
+        optimizer: The optimizer of theta and c in the upper level.
+        posterior: The posterior q(h|v; phi); None for SNL with the exact log-density.
+        divergence: The divergence of q from p that the lower level minimises; None if there is no q.
+        n_lower_steps: The number K of steps on phi in each iteration.
+        n_particles: The number L of latents drawn for each sample y; one latent is drawn for each v.
+        n_proposals: The number nu of samples y for each v.
+        lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: For parts that do not fit together.
+        ConfigError: If the parts do not fit together.
 
     Example:
         >>> import torch
