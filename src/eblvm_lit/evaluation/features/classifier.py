@@ -90,7 +90,8 @@ class ClassifierFeatures(FeatureExtractor):
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
-        self.classifies = data.labels.train.dim() == 1  # else labels are attributes, which are no classes: one image can have several
+        # several labels per image are attributes, which do not exclude each other as classes do
+        self.classifies = data.labels.train.dim() == 1
         self.fingerprint = digest(self._network)
         log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
 

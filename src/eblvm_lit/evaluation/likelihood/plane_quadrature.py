@@ -57,7 +57,7 @@ class PlaneGrid(NamedTuple):
 
     @classmethod
     def around(cls, bounds: Window, n_cells: int, scale: int) -> PlaneGrid:
-        """Build a grid with ``n_cells`` x ``n_cells`` cells in the window, which it exceeds by an odd factor ``scale``."""
+        """Build a grid that has n x n cells in the window, and is wider than the window by the odd factor ``scale``."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         n = n_cells * scale
         axis = (2 * torch.arange(n, dtype=torch.float64) + 1) / n - 1
@@ -211,7 +211,7 @@ class PlaneQuadrature(
         return 0.5 * float((shares - 1 / len(centres)).abs().sum())
 
     def _marginal(self, energy: Energy, v: Tensor) -> MarginalEnergy:
-        """Return the model in float64 with a free energy, whose latents are summed on a grid if they are not tractable."""
+        """Return the model in float64 with a free energy; intractable latents are summed on a grid."""
         energy = in_float64(energy)
         if isinstance(energy, MarginalEnergy):
             return energy
