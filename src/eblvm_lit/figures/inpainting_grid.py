@@ -86,7 +86,7 @@ class Inpainting(Picture):
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
-        times = (self.n_completions, *[1] * (v.ndim - 1))  # order: one completion of every image, then the next of every image
+        times = (self.n_completions, *[1] * (v.ndim - 1))  # all first completions, then all second ones
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
         h = None
         if self.latents == "posterior":

@@ -60,10 +60,10 @@ STYLE = {
 }
 
 styled = matplotlib.rc_context(STYLE)
-"""A decorator that sets matplotlib's style while the decorated function runs, and then restores the previous style."""
+"""A decorator: while the function draws, matplotlib has this style; afterwards everything is as before."""
 
 styled_text = matplotlib.rc_context(STYLE | {"text.parse_math": False})
-"""A decorator as ``styled``, for figures with names of runs and metrics, in which ``$`` must not begin a formula."""
+"""As ``styled``, for names of runs and metrics: a ``$`` in them is a character and begins no formula."""
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -17,7 +17,7 @@ class InceptionScore(
     SampleCriterion,
     emits={"{inception_score}": Quantity(1), "{inception_score}_std": Quantity()},
 ):
-    r"""The ``inception_score``, which is high if a classifier is sure of each sample's class and the classes are diverse.
+    r"""The ``inception_score``: high if a classifier is sure of each sample's class and the classes are diverse.
 
     .. math:: \exp\, E_x\, \mathrm{KL}\bigl(p(y|x) \,\|\, E_x\, p(y|x)\bigr)
 

@@ -98,7 +98,8 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
 
 class ScoreBias(
     ExampleMetric,
-    emits={"score_bias_kl_*": Quantity(0, "nats"), "score_bias_*": Quantity()},  # points and slopes of curves, of which no direction is better
+    # these numbers are points and slopes of curves, of which no direction is better
+    emits={"score_bias_kl_*": Quantity(0, "nats"), "score_bias_*": Quantity()},
 ):
     r"""The biases of VaES and VaGES at one v, and the divergences of q from p that cause them, all in closed form.
 
