@@ -47,7 +47,7 @@ def render(
     """
     root = os.path.commonpath([run.folder.parent for group in groups for run in group.runs])
     galleries = {f"{group.data}, {group.label}": _figures(group) for group in groups}
-    environment = Environment(autoescape=select_autoescape(default_for_string=True))  # names of runs must not become HTML
+    environment = Environment(autoescape=select_autoescape(default_for_string=True))  # escapes names
     environment.filters["embedded"] = _embedded
     return environment.from_string((files(__package__) / "page.html.j2").read_text()).render(
         root=escaped(root),
