@@ -24,7 +24,7 @@ MEMORY_TERMS = (1, 5, 20, 40)
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement: a training run in a process of its own."""
+    """One measurement: a training run in its own process."""
 
     series: str
     data: str

@@ -27,7 +27,7 @@ from eblvm_lit.runs import run
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5
-MAX_BLOCK = 100  # largest number of iterations in a block
+MAX_BLOCK = 100  # largest number of iterations in a block, which then contains one logging (each 100)
 MAX_BARE_BLOCK = 20
 # A real run, including logging and progress bar, but without the work before and after its iterations.
 COMMON = (

@@ -177,7 +177,7 @@ def log_likelihood(run: Any) -> float:
     v = run.examples("train").double()
     try:
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-4).log_partition(energy, v)
-    except EblvmError:  # F(v) of swiss_roll has walls too thin for the finest grid
+    except EblvmError:  # F(v) of swiss_roll changes too steeply for the finest grid
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-2).log_partition(energy, v)
     return -float(energy.free_energy(run.examples().double()).mean()) - log_z
 

@@ -160,7 +160,7 @@ class TwoSpirals(ToyDataModule):
         """Compute log p(v), shape (B,), for points v (B, 2), by quadrature over a."""
         a = 3 * math.pi / self.n_nodes * (torch.arange(self.n_nodes, dtype=v.dtype, device=v.device) + 0.5)
         starts = self.curve(a)
-        # a has the density 2a / 9π²
+        # The density of a is 2a / 9π².
         weights = a / a.sum()
 
         def density(v: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class FreyFace(ArrayDataModule):
         self.root = Path(self.root)
 
     def load(self) -> Splits:
-        """Read the file and split it."""
+        """Read the faces from their file and split them in the order of the file."""
         v = torch.from_numpy(read_faces(self.root)).float() / 255
         if self.standardise:
             v = (v - TRAIN_MEAN) / TRAIN_STD
@@ -99,4 +99,4 @@ def read_faces(root: Path) -> np.ndarray:
         raise DataError(f"{path} is damaged or another file, by its SHA-256 sum: put {FACES_URL} there.")
     from scipy.io import loadmat  # imported here, because the import is slow
 
-    return loadmat(io.BytesIO(content))[KEY].T.copy()  # torch needs writable memory
+    return loadmat(io.BytesIO(content))[KEY].T.copy()  # a copy, because torch needs writable memory

@@ -59,8 +59,8 @@ class ImageFolder(ImageDataModule):
             cropped.
         channels: Number of channels to which the images are converted: 1 (grey) or 3 (colour). None means grey if all
             images are grey.
-        split_folders: Whether the folder is divided into ``train`` and ``test``; None means yes if both exist, and no
-            other folder.
+        split_folders: Whether the folder is divided into ``train`` and ``test``; None means yes if both exist. Other
+            folders beside these two are then an error.
         test_size: Number of test images, or their fraction of all images, if the folder is not divided.
         value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class;
             the validation images are a fixed random choice.

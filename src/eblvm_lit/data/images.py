@@ -155,7 +155,7 @@ class ImageDataModule(ArrayDataModule):
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]
-            # numpy mirrors bytes four times as fast as torch
+            # Mirror with numpy, which is four times as fast as torch for bytes.
             pixels = batch.view(-1, *self.image_shape).numpy()
             rows = flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]

@@ -1,4 +1,4 @@
-"""Distributions of the latents given v whose divergences have closed forms."""
+"""Distributions of the latents given v, for which divergences are computed in closed form."""
 
 from __future__ import annotations
 

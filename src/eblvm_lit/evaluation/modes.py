@@ -130,7 +130,7 @@ class Modes(
         super().__init__(sampler=sampler, langevin=langevin)
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(data, Blobs) and self.draws(method, data) is not None
 
     def evaluate(

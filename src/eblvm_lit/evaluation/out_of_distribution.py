@@ -1,4 +1,4 @@
-"""Detection of outliers by the energy, and the sets of outliers."""
+"""The detection of outliers by a model's energy, and the sets of outliers."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class OutOfDistribution(
         self.n_particles = n_particles
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return has_outlier_score(method.parts)
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:

@@ -1,4 +1,4 @@
-"""Divergences of a variational posterior from the true one."""
+"""The KL and the Fisher divergence of a variational posterior from the true posterior."""
 
 from __future__ import annotations
 

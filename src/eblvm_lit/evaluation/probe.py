@@ -78,7 +78,7 @@ class LinearProbe(
         self.pixels = pixels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return method.parts.encoding is not None and data.labels is not None and data.labels.train.dim() == 1
 
     def evaluate(

@@ -50,7 +50,7 @@ class ReconstructionError(
         self.batch_statistics = batch_statistics
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return reconstructs(method.parts)  # the method has an encoder and a generator
 
     @torch.no_grad()

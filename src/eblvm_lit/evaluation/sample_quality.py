@@ -57,7 +57,7 @@ class SampleQuality(Metric):
         self.logits = any(criterion.needs_logits for criterion in self.criteria.values())
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return self.images.supports(method, data)
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:

@@ -53,7 +53,7 @@ class SteinDiscrepancy(
         self.max_points = max_points
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(method.parts.energy, MarginalEnergy) and min(map(len, data.splits)) > 1
 
     @torch.no_grad()

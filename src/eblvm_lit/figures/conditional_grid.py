@@ -61,7 +61,7 @@ class Conditional(Picture):
         self.labels = labels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""
+        """Return whether the figure can be drawn: it needs images, and a method with a posterior or an encoder."""
         return encodes_images(method, data)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

@@ -70,7 +70,7 @@ class Energies(Picture):
         self.images = images
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: it needs F or a bound of it and, with ``images``, a generator."""
+        """Return whether the figure can be drawn: it needs F or a bound of it and, with ``images``, a generator."""
         bounded = has_free_energy_bound(method.parts.energy, method.parts.posterior)
         return bounded and (self.images is None or self.images.supports(method, data))
 

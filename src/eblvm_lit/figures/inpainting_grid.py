@@ -77,7 +77,7 @@ class Inpainting(Picture):
         self.mask.prepare()
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: it needs images, and a model with a free energy or real latents."""
+        """Return whether the figure can be drawn: it needs images, and a model with a free energy or real latents."""
         encodes = self.latents != "posterior" or encodes_images(method, data)
         return data.image_shape is not None and can_inpaint(method.parts.energy) and encodes
 

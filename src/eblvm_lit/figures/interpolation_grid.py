@@ -88,7 +88,7 @@ class Interpolation(Picture):
         self.rho = rho
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: it needs images, a posterior or an encoder, and E(v, h) or a generator."""
+        """Return whether the figure can be drawn: it needs images, and a posterior or encoder with E(v, h) or G."""
         if self.sampler is None:
             return data.image_shape is not None and reconstructs(method.parts)
         return encodes_images(method, data)

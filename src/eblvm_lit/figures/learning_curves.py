@@ -37,7 +37,7 @@ def curves_of(csv_path: str | Path) -> dict[str, Curve]:
 
     Returns:
         Arrays of iterations and of values by column name, first ``train/`` columns, then the others, each in
-        alphabetical order.
+        alphabetical order. Values that are not finite are left out.
     """
     table = read_curves(Path(csv_path)).apply(pd.to_numeric, errors="coerce")
     names = sorted({*table} - {*NOT_CURVES}, key=lambda name: (not name.startswith("train/"), name))

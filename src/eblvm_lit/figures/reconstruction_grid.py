@@ -44,7 +44,7 @@ class Reconstructions(Picture):
         self.columns = columns
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: it needs images, and a method with an encoder and a generator."""
+        """Return whether the figure can be drawn: it needs images, and a method with an encoder and a generator."""
         return data.image_shape is not None and reconstructs(method.parts)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:

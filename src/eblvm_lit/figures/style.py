@@ -126,7 +126,7 @@ def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int =
 
 
 def _plain(value: float, _: int | None = None) -> str:
-    text = f"{value:.10g}"  # ten digits: neighbouring ticks of 1234567.5 differ
+    text = f"{value:.10g}"  # ten digits, so that neighbouring ticks near 1234567.5 differ
     return f"−{text[1:]}" if value < 0 else text
 
 

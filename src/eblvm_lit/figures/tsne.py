@@ -49,7 +49,7 @@ class PosteriorMap(Picture):
         self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: it needs a posterior or an encoder of at least two latents."""
+        """Return whether the figure can be drawn: it needs a posterior or an encoder of at least two latents."""
         encoding = method.parts.encoding
         return encoding is not None and encoding.h_dim > 1 and len(data.splits.test) > 2
 

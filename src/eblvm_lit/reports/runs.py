@@ -224,10 +224,11 @@ def _method_name(run: Run) -> str:
 def _keys(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
     """Choose the keys of the settings that distinguish a group from the other groups on its data set.
 
-    These are keys that were set on a command line and whose values differ. If they do not distinguish all groups of the
-    method, further settings are added. A setting that only some groups have is added only if its values differ: that it
-    exists at all follows from the class of a part, whose key is among the settings. A setting whose values are equal to
-    those of a chosen one in all groups is a copy and is skipped.
+    First come keys that were set on a command line, if their values differ between groups of the method, or if the
+    group's value is one that at most half of all groups on the data set have. If these keys do not distinguish all
+    groups of the method, further settings are added. A setting that only some groups have is added only if its values
+    differ: that it exists at all follows from the class of a part, whose key is among the settings. A setting whose
+    values are equal to those of a chosen one in all groups is a copy and is skipped.
     """
     on_data = [other for other in groups if other.data == group.data]
     rivals = [other for other in on_data if other.method == group.method]

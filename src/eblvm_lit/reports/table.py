@@ -236,7 +236,7 @@ def _literal(text: str) -> str:
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
     """Print the tables, with as many columns as fit into the width of the terminal, and the notes."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:  # a file has no width limit
+    if not console.is_terminal:  # a file has no limited width
         console.width = 10**4
     endless = console.options.update(width=10**4)
     for data, table in by_data.items():

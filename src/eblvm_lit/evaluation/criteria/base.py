@@ -63,6 +63,6 @@ class RowCriterion(SampleCriterion):
 
         Criteria depend only on differences of features; subtracting the mean keeps squared distances accurate.
         """
-        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # not None
         centre = y[: self.n_max].mean(0)
         return x - centre, y[: self.n_max] - centre

@@ -45,7 +45,7 @@ class InceptionFeatures(LocalNetwork):
 
     def build(self, content: bytes) -> nn.Module:
         """Build torch-fidelity's network, which maps uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
-        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # its import takes seconds
+        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # a slow import
 
         # torch-fidelity unpickles the file that it is given, which may execute code: give it a copy of plain tensors
         copy = io.BytesIO()

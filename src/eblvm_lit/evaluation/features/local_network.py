@@ -72,7 +72,7 @@ class LocalNetwork(FeatureExtractor):
     def extract(self, images: Tensor) -> Features:
         """Compute the features of images; see :meth:`FeatureExtractor.extract`."""
         self.network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):  # published numbers are computed in full precision
+        with torch.autocast(images.device.type, enabled=False):  # in full precision, as published
             return self.found(images.expand(-1, 3, -1, -1))
 
     def prepare(self, data: ArrayDataModule) -> None:
@@ -84,7 +84,7 @@ class LocalNetwork(FeatureExtractor):
         if self.fingerprint:
             return
         path = first_rank_first(self.find)
-        # the network is built from the bytes that were checked, and not from the file, which may have changed since
+        # Build the network from the bytes that were checked, not from the file again, which may change in between.
         content = path.read_bytes()
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 not in (None, found):

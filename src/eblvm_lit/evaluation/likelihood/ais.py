@@ -123,7 +123,7 @@ class AIS:
 
     @torch.no_grad()
     def estimate(self, energy: GRBM, generator: torch.Generator) -> AISEstimate:
-        """Estimate log Z.
+        """Estimate log Z of a GRBM, by chains from the base to the model.
 
         Args:
             energy: The GRBM. Chains run in its floating-point type and on its device; log weights are float64.
@@ -166,7 +166,7 @@ class AIS:
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
         with progress_bar("log Z by AIS", self.n_betas - 1) as on_step:
             for k in range(1, self.n_betas):
-                # F's quadratic part is the same at every beta and cancels.
+                # The quadratic part of F does not depend on beta, and cancels in the difference.
                 log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
                 if k < self.n_betas - 1:  # a sweep at the last beta would not change the weights
                     h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)

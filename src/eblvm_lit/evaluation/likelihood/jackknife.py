@@ -1,4 +1,4 @@
-"""The mean of free energies from two estimates for each example, without their bias of first order."""
+"""The mean free energy from two estimates per example, corrected for the first-order bias of a logarithm."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class LogPartitionSandwich(
         self.max_enumerated = max_enumerated
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         energy = method.parts.energy
         if not isinstance(energy, Energy) or not hasattr(energy, "sample_exact"):
             return False

@@ -130,7 +130,7 @@ class PlaneQuadrature(
         self.n_nodes = n_nodes
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         energy = method.parts.energy
         summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
         return data.bounds is not None and (isinstance(energy, MarginalEnergy) or summed)

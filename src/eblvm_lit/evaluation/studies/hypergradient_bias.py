@@ -208,7 +208,7 @@ class HypergradientBias(
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies: it needs BiSM and divergences in closed form; see :meth:`Metric.applies`."""
+        """Return whether the metric applies, which needs BiSM and divergences in closed form."""
         v = data.as_float(data.splits.train[:1]).to(device=method.device, dtype=method.dtype)
         return isinstance(method, BiSM) and posterior_divergences(method.energy, method.posterior, v) is not None
 

@@ -93,7 +93,7 @@ class HypergradientError(
         self.n_nodes = n_nodes
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(method, BiSM)
 
     def evaluate(

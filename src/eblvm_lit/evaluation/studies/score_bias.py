@@ -144,7 +144,7 @@ class ScoreBias(
         self.table: ScoreBiasTable | None = None
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(method.parts.energy, GRBM | GaussianLatentModel) and method.parts.posterior is not None
 
     @torch.no_grad()
