@@ -66,7 +66,7 @@ class Block(nn.Module):
 
 
 class FlowUNet(nn.Module):
-    """A U-net with two resolutions, whose inputs are squares of 2 x 2 pixels, because single pixels cost four times.
+    """A U-net with two resolutions on squares of 2 x 2 pixels; on single pixels it would cost four times as much.
 
     Args:
         v_shape: The shape (C, H, W) of an image.
