@@ -1,1 +1,1 @@
-"""Time and memory of every method: python -m benchmarks.run."""
+"""Benchmarks of the time and the memory of every method: python -m benchmarks.run."""

@@ -1,4 +1,4 @@
-"""Hypergradients against their closed form, by cost and by bias: python -m benchmarks.bilevel_quadratic --help."""
+"""The cost and the bias of hypergradients on quadratic problems: python -m benchmarks.bilevel_quadratic --help."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 KAPPAS = (10, 100, 1_000, 10_000)
 SMALL_KAPPAS = (10, 100)
 AWAY = 1e-2  # the distance of phi from phi*, in norms of phi*
-SHOWN_AWAY = ("unroll", "implicit, CG", "warm, descent", "penalty")  # the other curves are the same there
+SHOWN_AWAY = ("unroll", "implicit, CG", "warm, descent", "penalty")  # away from phi* the others equal one of these
 GOAL = 1e-3
 OUTER_GOAL = 1e-2
-RESOLVED = 1e-6  # rates are of larger errors: lambda and kappa multiply the rounding
+RESOLVED = 1e-6  # rates use only larger errors: in smaller ones, lambda and kappa amplify rounding errors
 DIVERGED = 1e3
 LEGEND = f"""\
 A gradient: 1 - the factor of a step's error (in theory; >= where that is a bound); evaluations of the lower level after
@@ -42,7 +42,18 @@ A descent: evaluations after which theta's relative distance to the solution is 
 
 
 def sweep(estimator: Estimator, kappa: float, budget: float, distance: float = 0.0) -> list[Row]:
-    """Steps, evaluations, and errors of the gradient, until the budget is spent or rounding is near."""
+    """Measure the error of a hypergradient after more and more steps, until the budget is spent or rounding is near.
+
+    Args:
+        estimator: The hypergradient.
+        kappa: The condition number of the lower level.
+        budget: The number of evaluations of the lower level after which the sweep ends.
+        distance: The distance between phi and phi*, in norms of phi*.
+
+    Returns:
+        A list with the steps, the evaluations of the lower level, the relative error, and the relative distance from
+        the estimator's own limit.
+    """
     toy = Quadratic(kappa, quartic=estimator.quartic)
     rows = []
     steps = 0
@@ -75,7 +86,7 @@ def spare(row: Row, budget: float) -> bool:
 
 
 def rate(rows: list[Row]) -> float:
-    """The mean factor of a step's error, over about the later half of the steps above the rounding."""
+    """Compute the mean factor by which a step reduces the error, over the later half of the steps before rounding."""
     rows = [row for row in rows if row["to_limit"] > RESOLVED]
     first = [row for row in rows[:-1] if row["steps"] <= 0.6 * rows[-1]["steps"]][-1]
     last = rows[-1]
@@ -83,7 +94,7 @@ def rate(rows: list[Row]) -> float:
 
 
 def reached(rows: list[Row], goal: float) -> float:
-    """The evaluations after which the error stays below the goal; between two rows by logarithms."""
+    """Compute the evaluations after which the error stays below the goal, interpolated in the error's logarithm."""
     above = max((i for i, row in enumerate(rows) if not row["error"] < goal), default=-1)
     if above == len(rows) - 1:
         return math.inf
@@ -96,7 +107,7 @@ def reached(rows: list[Row], goal: float) -> float:
 
 
 def difference_bias(kappa: float) -> list[Row]:
-    """The error of the finite difference over its radius r."""
+    """Measure the error of the finite difference for several radii r."""
     rows = []
     toy = Quadratic(kappa, quartic=1.0)
     theta = {"theta": toy.theta}
@@ -109,7 +120,7 @@ def difference_bias(kappa: float) -> list[Row]:
 
 
 def penalty_bias(kappa: float) -> list[Row]:
-    """The error of the penalty over lambda, with y - z where it converges to."""
+    """Measure the error of the penalty for several multipliers lambda, with y - z at its limit."""
     rows = []
     toy = Quadratic(kappa)
     theta = {"theta": toy.theta}
@@ -124,7 +135,7 @@ def penalty_bias(kappa: float) -> list[Row]:
 
 
 def distance_bias(kappa: float) -> list[Row]:
-    """The error of the implicit hypergradient over the distance of phi from phi*."""
+    """Measure the error of the implicit hypergradient for several distances of phi from phi*."""
     rows = []
     toy = Quadratic(kappa)
     for exponent in range(-4, 1):
@@ -135,7 +146,8 @@ def distance_bias(kappa: float) -> list[Row]:
     return rows
 
 
-# what a bias is of -> its rows at some kappa, its order, and between which arguments that is measured
+# name of a bias -> a function that measures it at a kappa, its order in theory, and the two arguments between which the
+# order is measured
 BIASES: dict[str, tuple[Callable[[float], list[Row]], int, Callable[[float], tuple[float, float]]]] = {
     "finite difference, order in r": (difference_bias, 2, lambda _: (1e-2, 1e-1)),
     "penalty, order in λ": (penalty_bias, -1, lambda kappa: (1e3 * kappa, 1e4 * kappa)),
@@ -144,13 +156,22 @@ BIASES: dict[str, tuple[Callable[[float], list[Row]], int, Callable[[float], tup
 
 
 def order(rows: list[Row], ends: tuple[float, float]) -> float:
-    """The slope of log error over log argument between two arguments."""
+    """Compute the order of an error: the slope of its logarithm between the logarithms of two arguments."""
     near = [min(rows, key=lambda row, end=end: abs(math.log(row["at"] / end))) for end in ends]
     return math.log(near[1]["error"] / near[0]["error"]) / math.log(near[1]["at"] / near[0]["at"])
 
 
 def descend(made: tuple[Hypergradient, float, int], kappa: float, budget: float) -> list[Row]:
-    """theta's relative distance to the solution, with one lower step and one outer step an iteration."""
+    """Descend the bi-level problem with one lower step and one outer step per iteration, from zero.
+
+    Args:
+        made: The hypergradient, the step size of theta, and the number of products of a reverse pass per iteration.
+        kappa: The condition number of the lower level.
+        budget: The number of evaluations of the lower level after which the descent ends.
+
+    Returns:
+        A list with the evaluations of the lower level and the relative distance of theta from the solution.
+    """
     hypergradient, step_size, reverse = made
     toy = Quadratic(kappa)
     rows = [{"evaluations": 0, "error": 1.0}]
@@ -173,13 +194,13 @@ def descend(made: tuple[Hypergradient, float, int], kappa: float, budget: float)
 
 
 def measure(budget: int) -> dict[str, Any]:
-    """All numbers: by kind, kappa and name."""
+    """Measure all numbers, by kind, condition number kappa and name."""
     found: dict[str, Any] = {"errors": {}, "away": {}, "biases": {}, "outer": {}}
     for kappa in KAPPAS:
         found["errors"][kappa] = {name: sweep(estimator, kappa, budget) for name, estimator in ESTIMATORS.items()}
         found["biases"][kappa] = {name: rows(kappa) for name, (rows, *_) in BIASES.items()}
     for kappa in SMALL_KAPPAS:
-        # the error of what does not unroll soon stays where it is
+        # A small budget suffices: the errors of all but unrolling soon stop changing.
         most = min(budget, 30 * kappa)
         found["away"][kappa] = {name: sweep(ESTIMATORS[name], kappa, most, AWAY) for name in SHOWN_AWAY}
         most = min(250 * kappa, 3 * budget)
@@ -188,7 +209,7 @@ def measure(budget: int) -> dict[str, Any]:
 
 
 def tables(found: dict[str, Any]) -> Iterator[Table]:
-    """In Markdown."""
+    """Make the tables of rates, orders and descents, in Markdown."""
 
     def empty(first: str, kappas: tuple[int, ...]) -> Table:
         table = Table(box=box.MARKDOWN)
@@ -248,7 +269,7 @@ def main() -> None:
     (options.out / "bilevel_quadratic.json").write_text(text + "\n")
     paths = save(draw_errors(found), options.out / "bilevel_quadratic")
     paths += save(draw_outer(found), options.out / "bilevel_quadratic_outer")
-    console = Console(width=160)  # of a table, which no line end may cut
+    console = Console(width=160)  # wide enough not to wrap the lines of a table
     console.print(LEGEND)
     for table in tables(found):
         console.print(table)

@@ -1,11 +1,11 @@
-"""What is measured, and the figures it is measured against."""
+"""The measurements of benchmarks.run, and the papers' reference times with which they are compared."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CITATION = "papers' released code, 2-core machine, batch 100"
-# Seconds per 100 iterations, by data and method.
+# Seconds per 100 iterations of the authors' code, by data and method.
 REFERENCE = {
     "checkerboard": {"dsm": 0.086, "bidsm N=0": 0.58, "bidsm N=5": 1.59, "vages_dsm L=2": 0.55},
     "frey_face": {
@@ -16,7 +16,7 @@ REFERENCE = {
 }
 
 DATA = ("checkerboard", "frey_face")
-ONE_GRADIENT = ("sm", "ssm", "dsm", "mdsm", "ksd", "cd", "nce")  # an iteration has no other
+ONE_GRADIENT = ("sm", "ssm", "dsm", "mdsm", "ksd", "cd", "nce")  # methods with one gradient per iteration
 MEMORY_ITERATIONS = 20
 QUICK_ITERATIONS = 30
 MEMORY_TERMS = (1, 5, 20, 40)
@@ -24,7 +24,7 @@ MEMORY_TERMS = (1, 5, 20, 40)
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement: a training run in a process of its own."""
+    """One measurement: a training run in its own process."""
 
     series: str
     data: str
@@ -32,7 +32,7 @@ class Cell:
     compiled: bool
     iterations: int
     overrides: tuple[str, ...]
-    script: str = "measure"  # the module that runs it
+    script: str = "measure"  # the module of benchmarks that runs it
     unit: str = "iterations"
 
     @property
@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What --only is matched against."""
+        """Return the name of the measurement, which --only matches."""
         return f"{self.series}/{self.data}/{self.method}/{self.mode}"
 
     @property
@@ -58,7 +58,7 @@ def implicit(n_terms: int) -> tuple[str, ...]:
     return (*parts, "method.n_lower_steps=5", f"hypergradient.n_terms={n_terms}")
 
 
-# K = 5 in all that have a lower level.
+# All methods with a lower level use K = 5.
 METHODS = {
     **{name: (f"method={name}",) for name in ("sm", "ssm", "dsm", "mdsm", "ksd", "cd", "nce", "vnce")},
     "bissm N=5": unrolled("bissm", 5),
@@ -70,17 +70,17 @@ METHODS = {
 
 
 def length(data: str, method: str, compiled: bool) -> int:
-    """Iterations that take seconds: in a fraction of one, whatever else the machine does for a moment is measured."""
+    """Return a number of iterations that takes seconds: in less time, a short disturbance would change the result."""
     if data == "checkerboard":
         return 20_000 if compiled else 1_100
     return 1_000 if method in ONE_GRADIENT else 250
 
 
 def cells(iterations: int | None = None) -> list[Cell]:
-    """Everything there is to measure.
+    """List all measurements of speed and of memory.
 
     Args:
-        iterations: Iterations of each run, instead of numbers that suit each kind.
+        iterations: The number of iterations of each run; None chooses a suitable one for each.
     """
     speed = [
         Cell("speed", data, method, compiled, iterations or length(data, method, compiled), overrides)

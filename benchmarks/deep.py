@@ -1,4 +1,4 @@
-"""Speed and memory of deep models on images of published sizes, and of sampling: python -m benchmarks.deep --help."""
+"""The speed and memory of deep models of published sizes, in training and sampling: python -m benchmarks.deep -h."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ITERATIONS = 60
 # Minutes per 2,000 iterations, CIFAR10, batch 100 on two RTX 2080 Ti (Bao et al. 2021, appendix).
 PUBLISHED = {"bimdsm N=0": 28, "bimdsm N=2": 43, "bimdsm N=5": 66, "vages_mdsm L=2": 35}
 METHODS = {
-    "mdsm": ("method=mdsm", "marginal_model.head=quadratic"),  # about as many parameters as a model with latents
+    "mdsm": ("method=mdsm", "marginal_model.head=quadratic"),  # this head gives about as many parameters as latents do
     **{f"bimdsm N={n}": unrolled("bimdsm", n) for n in (0, 2, 5)},
     "vages_mdsm L=2": ("method=vages_mdsm",),
     "bidvl": ("method=bidvl",),
@@ -26,7 +26,7 @@ PRECISIONS = {
     "TF32": ("trainer.precision=32-true", "tf32=true"),
     "bf16": ("trainer.precision=bf16-mixed", "tf32=true"),
 }
-# Bi-level and variational learning beside their baseline, with one noisy minibatch for both levels and without.
+# BiMDSM and VaGES-MDSM beside their baseline MDSM, with one noisy minibatch shared by both levels and without sharing.
 SHARED = ("method.lower_noise=shared",)
 LOWER_NOISE = {
     "mdsm": METHODS["mdsm"],
@@ -42,7 +42,7 @@ LEGEND = (
 
 
 def cells(iterations: int | None = None) -> list[Cell]:
-    """Training of every method in every precision, eager and compiled; sampling; methods beside their baseline."""
+    """List all measurements: training in every precision and mode, sampling, and methods beside their baseline."""
     n = iterations or ITERATIONS
     training = [
         Cell(precision, "cifar10", method, compiled, n, (*overrides, *keys, *IMAGES))
@@ -63,7 +63,7 @@ def cells(iterations: int | None = None) -> list[Cell]:
 
 
 def tables(rows: list[Row]) -> Iterator[Table | str]:
-    """One of training, one of sampling, one of methods beside their baseline; cells that failed are left out."""
+    """Make one table each for training, sampling, and methods beside their baseline, without failed measurements."""
     good = [row for row in rows if "error" not in row]
     baseline = [row for row in good if row["series"] == "baseline"]
     sampling = [row for row in good if "samples_per_second" in row]

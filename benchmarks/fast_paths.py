@@ -1,4 +1,4 @@
-"""The gain of each fast path over its public fallback: python -m benchmarks.fast_paths --help."""
+"""The gain of each fast path over its alternative in torch's public API: python -m benchmarks.fast_paths --help."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Run = Callable[[], Any]
 
 
 class Hooked(StatefulOptimizer):
-    """An optimizer that torch profiles and calls hooks around."""
+    """An optimizer whose step torch wraps with profiling and hooks, as it does by default."""
 
     def step(self, closure: Run) -> Any:
         return closure()
@@ -43,7 +43,10 @@ def show(name: str, unit: str, fast: list[float], public: list[float]) -> None:
 
 
 def compare(name: str, fast: Run, public: Run, n: int, repetitions: int) -> None:
-    """Microseconds of processor time a call, in alternating blocks of n calls, after one of each to warm up."""
+    """Print the processor time per call, in microseconds, of a fast path and of its public alternative.
+
+    Blocks of n calls of the two alternate; the first block of each warms up and does not count.
+    """
     found: dict[Run, list[float]] = {fast: [], public: []}
     for i in range(repetitions + 1):
         for run, times in found.items():
@@ -56,7 +59,7 @@ def compare(name: str, fast: Run, public: Run, n: int, repetitions: int) -> None
 
 
 def iteration(overrides: tuple[str, ...], compiled: bool, public: bool = False) -> tuple[Run, Any]:
-    """One iteration on the checkerboard with fixed noise, as a function, and its method."""
+    """Return one iteration on the checkerboard with fixed noise, as a function without arguments, and its method."""
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         parts = build(compose("config", [*overrides, "data=checkerboard", f"run_dir={folder}"]))
         parts.data.setup()

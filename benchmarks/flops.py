@@ -1,4 +1,4 @@
-"""FLOPs of an iteration at published sizes, counted against necessary: python -m benchmarks.flops --help."""
+"""The FLOPs of an iteration at published sizes, counted and necessary: python -m benchmarks.flops --help."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from eblvm_lit.runs.instantiate import instantiate
 
 __all__ = ["CELLS", "count", "necessary"]
 
-# Name -> overrides; passes F of the model and Q of the posterior that the mathematics needs, for K lower steps. A pass
-# is a forward one: the gradient in the input costs one more, that in the parameters one more; a gradient in theta of a
-# score, which is a gradient in v, costs 6 F in all.
+# Name -> overrides, and a function of the number K of lower steps that returns the numbers of passes through the model
+# (F) and through the posterior (Q) that the mathematics needs; None where these were not counted. The unit is a forward
+# pass; a gradient in the input costs one more, and a gradient in the parameters one more. A gradient in theta of a
+# score, which itself is a gradient in v, costs 6 F in all.
 CELLS: dict[str, tuple[tuple[str, ...], Callable[[int], tuple[int, int]] | None]] = {
     "mdsm": (("method=mdsm", "marginal_model.head=quadratic"), lambda _: (6, 0)),
     "bimdsm": (("method=bimdsm",), lambda k: (6 + k, 2 + 3 * k)),
@@ -42,7 +43,7 @@ CELLS: dict[str, tuple[tuple[str, ...], Callable[[int], tuple[int, int]] | None]
 
 
 class _Modules:
-    """Stands in for torch's tracker of modules, which refuses ``torch.autograd.grad`` by a leaf."""
+    """A substitute for torch's tracker of modules, which fails with ``torch.autograd.grad`` in a leaf tensor."""
 
     parents = frozenset({"Global"})
 
@@ -52,7 +53,7 @@ class _Modules:
 
 
 def flops_of(run: Callable[[], Any]) -> int:
-    """FLOPs of a call: products and convolutions, a multiplication and an addition each."""
+    """Count the FLOPs of the matrix products and convolutions in a call; a multiply-add counts as two."""
     counter = FlopCounterMode(display=False)
     counter.mod_tracker = _Modules()  # type: ignore[assignment]
     with counter:
@@ -61,7 +62,7 @@ def flops_of(run: Callable[[], Any]) -> int:
 
 
 def method_of(data: str, overrides: tuple[str, ...]) -> Any:
-    """The method as configured, without its data."""
+    """Build a method from its configuration, without data."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("config", [f"data={data}", *overrides, "run_dir=build", "outputs_dir=build"])
     torch.manual_seed(0)
@@ -69,7 +70,7 @@ def method_of(data: str, overrides: tuple[str, ...]) -> Any:
 
 
 def count(method: Any, rows: int) -> float:
-    """FLOPs of an eager iteration, per row."""
+    """Count the FLOPs of an eager iteration, per example of the minibatch."""
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     state = method.train_state(optimizers, {name: torch.tensor(1e-4) for name in method.rates})
     v = torch.rand(rows, *method.event_shape)
@@ -83,7 +84,7 @@ def count(method: Any, rows: int) -> float:
 
 
 def passes(method: Any, rows: int) -> tuple[float, float]:
-    """FLOPs of a forward pass of one row: F through the model's network, Q through the posterior."""
+    """Count the FLOPs of a forward pass per example: F through the model's network, Q through the posterior."""
     v = torch.rand(rows, *method.event_shape)
     with torch.no_grad():
         model = flops_of(lambda: method.energy.network(v))
@@ -92,7 +93,7 @@ def passes(method: Any, rows: int) -> tuple[float, float]:
 
 
 def necessary(method: Any, formula: Callable[[int], tuple[int, int]], rows: int) -> float:
-    """FLOPs that the mathematics needs, per row: whole passes of the two networks; heads are left out."""
+    """Compute the FLOPs per example that the mathematics needs, from whole passes of both networks without heads."""
     (model, posterior) = passes(method, rows)
     (n_model, n_posterior) = formula(getattr(method, "n_lower_steps", 0))
     return n_model * model + n_posterior * posterior

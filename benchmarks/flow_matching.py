@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, pixel_shuffle, pixel_unshuffle, silu
 
-Field = Callable[[Tensor, Tensor], Tensor]  # v (B, *event) and t (B,) to a velocity (B, *event)
-ANGLES = 2 * math.pi * torch.logspace(-1, 5, 32, base=2)  # of t: frequencies from 1/2 to 32
+Field = Callable[[Tensor, Tensor], Tensor]  # maps v (B, *event) and t (B,) to a velocity (B, *event)
+ANGLES = 2 * math.pi * torch.logspace(-1, 5, 32, base=2)  # t is encoded with the frequencies 1/2 to 32
 
 
 def path(v0: Tensor, v1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """The point (1 - t) v0 + t v1 of the path from noise v0 to data v1 (B, *event) at t (B,), and its velocity."""
+    """Return the point (1 - t) v0 + t v1 on the path from noise v0 to data v1 (B, *event), and its velocity v1 - v0."""
     t = t.view(-1, *[1] * (v1.dim() - 1))
     return (1 - t) * v0 + t * v1, v1 - v0
 
 
 def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tensor:
-    """The mean square of u(v_t, t) - (v1 - v0), with v0 ~ N(0, I) and t ~ U(0, 1) for each of v1 (B, *event)."""
+    """Compute the mean square of u(v_t, t) - (v1 - v0) over data v1 (B, *event), v0 ~ N(0, I) and t ~ U(0, 1)."""
     v0 = torch.empty_like(v1).normal_(generator=generator)
     t = v1.new_empty(len(v1)).uniform_(generator=generator)
     v_t, velocity = path(v0, v1, t)
@@ -30,7 +30,7 @@ def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tenso
 
 @torch.no_grad()
 def heun(field: Field, v: Tensor, n_steps: int = 25) -> Tensor:
-    """dv/dt = u(v, t) from noise v (B, *event) at t = 0 to t = 1 by Heun's method, two evaluations a step."""
+    """Solve dv/dt = u(v, t) from noise v (B, *event) at t = 0 to t = 1 by Heun's method, two evaluations per step."""
     size = 1 / n_steps
     t = v.new_zeros(len(v))
     for i in range(n_steps):
@@ -40,7 +40,13 @@ def heun(field: Field, v: Tensor, n_steps: int = 25) -> Tensor:
 
 
 class Block(nn.Module):
-    """A residual block of any kind of layer, modulated by cosines and sines of t (FiLM: Perez et al. 2018)."""
+    """A residual block of two layers, modulated by cosines and sines of t (FiLM: Perez et al. 2018).
+
+    Args:
+        layer: A function that makes a layer from its numbers of input and output channels.
+        n_in: Number of input channels.
+        n_out: Number of output channels.
+    """
 
     def __init__(self, layer: Callable[[int, int], nn.Module], n_in: int, n_out: int) -> None:
         super().__init__()
@@ -60,7 +66,12 @@ class Block(nn.Module):
 
 
 class FlowUNet(nn.Module):
-    """Convolutions at two resolutions, on squares of 2 x 2 pixels: on pixels a pass costs four times as much."""
+    """A U-net with two resolutions on squares of 2 x 2 pixels; on single pixels it would cost four times as much.
+
+    Args:
+        v_shape: The shape (C, H, W) of an image.
+        width: Number of channels at the finer resolution.
+    """
 
     def __init__(self, v_shape: Sequence[int], width: int = 64) -> None:
         super().__init__()

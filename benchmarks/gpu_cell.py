@@ -1,4 +1,4 @@
-"""One part of the GPU check in its own process: python -m benchmarks.gpu_cell KIND DEVICE RESULT.json OVERRIDE..."""
+"""One part of the GPU check, run as a process: python -m benchmarks.gpu_cell KIND DEVICE RESULT.json OVERRIDE..."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from eblvm_lit.utils.torch_settings import torch_settings
 
 COMPILES = missing_compiler(torch.device("cuda" if torch.cuda.is_available() else "cpu")) is None
 MODES = ("eager", "compiled", "graphed") if COMPILES else ("eager", "graphed")
-PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}  # TF32 allowed, autocast
+PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}  # (TF32 allowed, autocast)
 N_STEPS = 3
-# Modes may be this many times as far from float64 as float32 is on the processor: another order of each sum.
+# Largest error of a mode on the device, relative to the error of float32 on the CPU, both against float64: the order of
+# summation differs between devices.
 FACTOR = 30.0
 FLOOR = 256 * torch.finfo(torch.float32).eps
-CLOSE = 0.25  # how far bfloat16 may be: its eps is 1/128
+CLOSE = 0.25  # largest relative error of bfloat16, whose eps is 1/128
 N_WARM_UP = 2
 N_BLOCKS = 5
 BLOCK_SECONDS = 0.4
@@ -46,8 +47,8 @@ Capture = Callable[[Callable[[], dict[str, Tensor]]], tuple[Callable[[], None], 
 
 
 def cuda_graph(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None], dict[str, Tensor]]:
-    """A function as a CUDA graph: its replay, and the tensors that each replay writes."""
-    run()  # compiles, where it does
+    """Capture a function as a CUDA graph; return a function that replays it, and the tensors that a replay writes."""
+    run()  # a compiled function compiles here
     side = torch.cuda.Stream()
     main = torch.cuda.current_stream()
     side.wait_stream(main)
@@ -62,14 +63,16 @@ def cuda_graph(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None]
 
 
 class Captured:
-    """A step as one graph, which reads and moves the tensors of one state; minibatch and noise are copied in.
+    """A training step captured as one graph, which updates the tensors of one state in place.
+
+    Each call copies its minibatch and its noise into the tensors that the graph reads.
 
     Args:
-        step: It moves the state's tensors in place.
-        state: The state; it is as before when the graph is made.
-        v: A minibatch.
-        noise: Its noise.
-        capture: What makes the graph.
+        step: The step, which updates the state's tensors in place.
+        state: The state; it has its original values again after the graph is captured.
+        v: A minibatch, for the shapes of the graph's inputs.
+        noise: The noise of a step, likewise.
+        capture: The function that captures a graph.
     """
 
     def __init__(self, step: Step, state: TrainState, v: Tensor, noise: Any, capture: Capture = cuda_graph) -> None:
@@ -80,7 +83,7 @@ class Captured:
         with torch.no_grad():
             copy_tree(moving, before)
 
-    def __call__(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:  # noqa: ARG002 - the captured one
+    def __call__(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:  # noqa: ARG002 - it is captured
         tree_map(lambda place, x: place.copy_(x), self.inputs, [v, noise])
         self.replay()
         return {name: x.clone() for name, x in self.outputs.items()}
@@ -95,7 +98,10 @@ def eager(method: Method) -> Step:
 
 
 def step_of(mode: str, method: Method, capture: Capture = cuda_graph) -> Step:
-    """The iteration in one mode; graphed is the last one before it as a CUDA graph."""
+    """Return the iteration in one mode; ``graphed`` is the compiled iteration as a CUDA graph.
+
+    Without a compiler, ``graphed`` is the eager iteration as a CUDA graph.
+    """
     if mode == "eager":
         return eager(method)
     step = compile_step(method.run_iteration) if COMPILES else eager(method)
@@ -112,7 +118,7 @@ def step_of(mode: str, method: Method, capture: Capture = cuda_graph) -> Step:
 
 
 def start(method: Method, device: torch.device, dtype: torch.dtype = torch.float32) -> TrainState:
-    """Where a first iteration starts, each group at its own rate."""
+    """Return the state at which training starts, each group of parameters with its own learning rate."""
     method.to(device, dtype).train()
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     rates = {
@@ -122,7 +128,7 @@ def start(method: Method, device: torch.device, dtype: torch.dtype = torch.float
 
 
 def moved(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Tensors on another device; those of floats in another dtype."""
+    """Move tensors to another device, and convert floats to another dtype."""
     return tree_map(lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), tree)
 
 
@@ -146,7 +152,19 @@ def advance(
     dtype: torch.dtype = torch.float32,
     capture: Capture = cuda_graph,
 ) -> tuple[Tensor, Tensor]:
-    """How far some iterations move parameters and buffers, and their losses and gradient norms; all in float64."""
+    """Run some iterations, and return what they change and record, as vectors in float64.
+
+    Args:
+        method: The method; it is copied, and so is not changed.
+        inputs: The minibatch and the noise of each iteration.
+        mode: ``eager``, ``compiled`` or ``graphed``.
+        device: Device of the iterations.
+        dtype: Floating-point type of the iterations.
+        capture: The function that captures a graph.
+
+    Returns:
+        The changes of all parameters and buffers, and all losses and gradient norms.
+    """
     method = copy.deepcopy(method)
     state = start(method, device, dtype)
     begin = flat(method.state_dict().values())
@@ -159,7 +177,10 @@ def advance(
 
 
 def distance(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> float:
-    """The larger of the relative distances of moves and of records; infinite where one is not finite."""
+    """Return the larger of two relative distances, between the changes and between the records of two runs.
+
+    It is infinite if a value is not finite.
+    """
     found = 0.0
     for a, b in zip(one, other, strict=True):
         gap = ((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)).item()
@@ -173,9 +194,10 @@ def reason(error: BaseException) -> str:
 
 
 def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = cuda_graph) -> dict[str, Any]:
-    """Every mode in float32 against float64 on the processor, and bfloat16.
+    """Compare every mode in float32, and eager bfloat16, on the device with float64 on the CPU.
 
-    Noise is drawn once, on the processor. What float32 loses there tells what float32 may lose on the device.
+    The noise is drawn once, on the CPU. The error of float32 on the CPU determines how large the error on the device
+    may be.
     """
     inputs = [(v, method.draw_noise(v, keyed_generator(0, "gpu_check", i))) for i in range(N_STEPS)]
     cpu = torch.device("cpu")
@@ -186,7 +208,7 @@ def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = 
         try:
             with precision("float32", device):
                 found[mode] = distance(advance(method, inputs, mode, device, capture=capture), exact)
-        except Exception as error:  # one mode of one method: a row of the page
+        except Exception as error:  # the page shows the reason; other modes are still checked
             found["errors"][mode] = reason(error)
     try:
         with precision("bf16", device):
@@ -198,7 +220,7 @@ def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = 
 
 
 def rates(method: Method, v: Tensor, device: torch.device, name: str, capture: Capture = cuda_graph) -> Iterator[dict]:
-    """Iterations a second in each mode, noise included; no loader, trainer, log or bar."""
+    """Measure the iterations per second in each mode, including the noise, without loader, trainer, log and bar."""
     for mode in MODES:
         try:
             with precision(name, device):
@@ -237,7 +259,7 @@ def rate(method: Method, v: Tensor, device: torch.device, mode: str, capture: Ca
 
 
 def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
-    """A method, and a minibatch of its data."""
+    """Build a method from its configuration, and return it with a minibatch of its data."""
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         own = ("allow_packages=[benchmarks]", "method.compile=false", f"run_dir={folder}")
         cfg = compose("config", [*overrides, *own])
@@ -247,13 +269,13 @@ def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
         parts.data.setup()
         parts.method.keep_examples(parts.data.batch_size)
         v = parts.data.as_float(parts.data.splits.train[: parts.data.batch_size].clone())
-        if hasattr(parts.method, "start"):  # chains that a run starts at examples
+        if hasattr(parts.method, "start"):  # methods whose chains start at training examples
             parts.method.start(v, keyed_generator(0, "gpu_check", "chains"))
         return parts.method, v
 
 
 def main(kind: str, device: str, result: str, *overrides: str) -> None:
-    """Write what was found after each step, so that a part that is stopped leaves the rest."""
+    """Run one part, and write the results after each step, so that results remain if the process is stopped."""
     method, v = load(overrides)
     target = torch.device(device)
     path = Path(result)
@@ -262,7 +284,7 @@ def main(kind: str, device: str, result: str, *overrides: str) -> None:
         return
     name = kind.removeprefix("compile ").removeprefix("speed ")
     rows = []
-    if kind.startswith("compile "):  # into the compiler's cache
+    if kind.startswith("compile "):  # one step, only to fill the compiler's cache
         with precision(name, target):
             state = start(method, target)
             generator = torch.Generator(target)

@@ -33,8 +33,8 @@ SMALL = (
     *RANDOM,
     "data.batch_size=4",
     "optimizer.eps=0.1",
-)  # eps: else Adam divides rounding by rounding
-POINTS = ("data=checkerboard", "data.batch_size=16", "optimizer.eps=0.1")  # weights overflow float32 in 64 dimensions
+)  # with a small eps, Adam would divide rounding errors by rounding errors
+POINTS = ("data=checkerboard", "data.batch_size=16", "optimizer.eps=0.1")  # in 64 dimensions, weights overflow float32
 ONE_BLOCK = ("data.size=8", "model.network.n_blocks=1", "model.network.channels=4")
 RESIDUAL = tuple(f"sizes.spectral_resnet.{name}=[4,4,4,4]" for name in ("widths", "generator_widths"))
 NARROW = {
@@ -72,7 +72,7 @@ PUBLISHED = ("data=cifar10", *RANDOM)
 
 @dataclass(frozen=True)
 class Part:
-    """One process of the check: its section of the page, its name there, and its module, arguments and overrides."""
+    """One process of the check: its section and its name on the page, and its module, arguments and overrides."""
 
     section: str
     name: str
@@ -82,7 +82,7 @@ class Part:
 
 
 def parts(n_devices: int) -> list[Part]:
-    """All there is to do, the most important first within each section."""
+    """List all parts of the check; within each section, the most important come first."""
     cell = "gpu_cell"
     methods = sorted(path.stem for path in (ROOT / "conf" / "method").glob("[!_]*.yaml"))
     found = []
@@ -109,7 +109,14 @@ def parts(n_devices: int) -> list[Part]:
 
 
 def run(part: Part, device: str, seconds: float, overrides: Sequence[str]) -> Any:
-    """What a process has found, ``{"error": ...}`` if nothing; it is stopped after so many seconds."""
+    """Run a part in a process, and return its results, or ``{"error": ...}`` if there are none.
+
+    Args:
+        part: The part.
+        device: ``cuda`` or ``cpu``.
+        seconds: The time after which the process is stopped.
+        overrides: Further overrides of the configuration.
+    """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         output = Path(folder, "output.txt")
@@ -134,7 +141,7 @@ def run(part: Part, device: str, seconds: float, overrides: Sequence[str]) -> An
 
 
 def problem(found: dict[str, Any]) -> str | None:
-    """What is wrong with a method; None where its modes agree. A CUDA graph that is refused is no wrong number."""
+    """Describe what is wrong with a method; None if its modes agree, even if a CUDA graph cannot be captured."""
     if "error" in found:
         return found["error"]
     bad = [f"{mode}: {found['errors'][mode]}" for mode in ("eager", "compiled", "bf16") if mode in found["errors"]]
@@ -227,7 +234,7 @@ SECTIONS = {
 
 
 def page(found: dict[str, dict[str, Any]], device: str, words: Sequence[str], seconds: float) -> str:
-    """The page: what it ran on, a table for each section, what was left out."""
+    """Write the page as Markdown: the machine, a table for each section, and the parts that were left out."""
     name = device_name(torch.device(device))
     n = torch.cuda.device_count() if device == "cuda" else 1
     made = environment()
@@ -251,7 +258,7 @@ def page(found: dict[str, dict[str, Any]], device: str, words: Sequence[str], se
 
 
 def n_jobs(device: str) -> int:
-    """How many small processes run beside each other: cores and memory allow."""
+    """Return how many small processes run at the same time, as the CPU's cores and the GPU's memory allow."""
     cores = max(1, (os.cpu_count() or 2) // 2)
     if device != "cuda":
         return 1
@@ -271,7 +278,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(chosen: Sequence[Part], asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Run the parts: comparisons and compilations beside each other, timings alone."""
+    """Run the parts: comparisons and compilations at the same time, then timings one by one."""
     end = time.monotonic() + 60 * asked.minutes
     found: dict[str, dict[str, Any]] = {}
 
@@ -284,7 +291,7 @@ def check(chosen: Sequence[Part], asked: argparse.Namespace) -> dict[str, dict[s
         print(f"{part.section}/{part.name}: {said}", flush=True)
 
     together = [part for part in chosen if part.section in ("equal", "compile")]
-    for part in chosen:  # in the order of the page, whichever ends first
+    for part in chosen:  # fixes the order on the page, whichever part ends first
         found.setdefault(part.section, {})[part.name] = "skipped"
     with ThreadPoolExecutor(n_jobs(asked.device)) as pool:
         list(pool.map(one, together))
@@ -295,7 +302,7 @@ def check(chosen: Sequence[Part], asked: argparse.Namespace) -> dict[str, dict[s
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Check what there is; 1 if a method is not equal in its modes."""
+    """Run the check, and write the page; return the exit code, 1 if the modes of a method do not agree."""
     asked = options(words)
     has_gpu = torch.cuda.is_available()
     everything = parts(torch.cuda.device_count() if has_gpu and asked.device == "cuda" else 1)

@@ -1,4 +1,4 @@
-"""Time and memory of an iteration against each size of the problem: python -m benchmarks.growth --help."""
+"""The time and memory of an iteration as functions of each size of the problem: python -m benchmarks.growth --help."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 15
 QUICK_ROUNDS = 2
 QUICK_POINTS = 2
-ITERATIONS = 50  # of benchmarks.scaling
+ITERATIONS = 50  # iterations of a measurement by benchmarks.scaling
 QUICK_ITERATIONS = 5
-DPI = 120  # a figure takes less than 60 kB
-BLOCK_SECONDS = 0.05  # a block of shorter iterations has several
+DPI = 120  # so that a figure takes less than 60 kB
+BLOCK_SECONDS = 0.05  # approximate time of a block of iterations
 GRBM = ("data=standard_normal", "data.v_dim=512", "sizes.h_dim=256", "method.n_lower_steps=5")
 BIDSM = ("method=bidsm", *GRBM, "method.n_unroll=5")
 FIXED_POINT = ("method=bidsm", *GRBM, "hypergradient=fixed_point")
@@ -47,23 +47,23 @@ DEEP = (
     *("method=bimdsm", "method.n_lower_steps=5", "data=image_folder", "data.path=.", "data.channels=1", "data.size=16"),
     *("model.h_dim=50", "model.head_dim=256", "model.network.channels=16", "posterior.network.widths=[8,16,32]"),
 )
-FACES = "BiDSM K=5 N=5, Frey faces"  # of benchmarks.scaling
+FACES = "BiDSM K=5 N=5, Frey faces"  # the name of this cell in benchmarks.scaling
 PROCESSES = tuple(2**i for i in range(1 + int(math.log2(min(os.cpu_count() or 1, 8)))))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One size that grows while all others stay as they are.
+    """A size of the problem that grows while all other sizes are constant.
 
     Args:
-        name: What --only is matched against, and the figure's name.
-        label: Of the x axis.
-        points: Its values.
-        key: The configuration's key of it; none for the rows of a minibatch.
-        base: All other choices; none where benchmarks.scaling measures.
-        batch: Rows of the minibatch.
-        power: The expected exponent of time and of memory; none where a constant plus a multiple is expected.
-        beside: Choices that do without this size, for comparison.
+        name: The name of the axis, which --only matches, and of its figure.
+        label: The label of the figure's x axis.
+        points: The values of the size.
+        key: The configuration key of the size; None for the batch size.
+        base: The overrides of all other settings; empty if benchmarks.scaling measures.
+        batch: Number of examples in the minibatch.
+        power: The expected exponent of time and memory; None if a straight line a + b x is expected.
+        beside: Overrides of a method that does not have this size, for comparison.
     """
 
     name: str
@@ -101,7 +101,7 @@ AXES = (
 
 
 class Point:
-    """A method in training, at one value of an axis."""
+    """A method in training, at one value of an axis; it measures its own time, memory and operations."""
 
     def __init__(self, overrides: tuple[str, ...], rows: int) -> None:
         self.method, shape = method_of(overrides)
@@ -110,7 +110,7 @@ class Point:
         self.v = torch.rand(rows, *shape, generator=keyed_generator(0, "growth"))
         self.n_iterations = 0
         self.seconds = []
-        self.iterate()  # first calls allocate and choose kernels
+        self.iterate()  # the first call is slow: it allocates memory and chooses kernels
         self.block = max(1, round(BLOCK_SECONDS / self.time(1)))
 
     def iterate(self) -> None:
@@ -118,14 +118,14 @@ class Point:
         self.method.step(self.state, WHOLE, self.v, keyed_generator(0, "noise", self.n_iterations))
 
     def time(self, n: int) -> float:
-        """Mean seconds of n iterations: of the processor, which one thread keeps busy; other programs do not count."""
+        """Return the mean processor time of n iterations in seconds, in which other programs do not count."""
         begin = time.process_time()
         for _ in range(n):
             self.iterate()
         return (time.process_time() - begin) / n
 
     def mebibytes(self) -> float | None:
-        """Parameters with their two moments of Adam, and the peak of an iteration above what lasts."""
+        """Return the memory, in MiB, of the parameters with Adam's two moments, plus the peak of an iteration."""
         meter = MemoryMeter(torch.device("cpu"))
         self.iterate()
         peak = meter.peak()
@@ -133,7 +133,7 @@ class Point:
         return None if peak is None else peak + lasting
 
     def products(self) -> int:
-        """Floating-point operations of all matrix products and convolutions of an iteration."""
+        """Count the floating-point operations of all matrix products and convolutions in an iteration."""
         counter = FlopCounterMode(display=False)
         counter.mod_tracker = Untracked()
         with counter:
@@ -142,18 +142,18 @@ class Point:
 
 
 class Untracked(nullcontext):
-    """In place of the tracker of modules, which second derivatives by torch.autograd.grad do not go through."""
+    """A substitute for torch's tracker of modules, which fails with second derivatives by torch.autograd.grad."""
 
     parents = frozenset({"Global"})
 
 
 def measure(axis: Axis, rounds: int, n_points: int | None) -> dict[str, Any]:
-    """All points of an axis by turns, so that a slow phase of the machine hits all of them."""
+    """Measure all points of an axis in turns, so that a slow phase of the machine affects all of them."""
     xs = axis.points[:n_points]
     points = {x: Point(axis.overrides(x), axis.rows(x)) for x in xs}
     beside = Point(axis.beside, axis.batch) if axis.beside else None
     every = [*points.values(), *([beside] if beside else [])]
-    with keep_freed_memory():  # as in training
+    with keep_freed_memory():  # as training does
         for _ in range(rounds):
             for point in every:
                 point.seconds.append(point.time(point.block))
@@ -176,7 +176,7 @@ def figures(point: Point) -> dict[str, Any]:
 
 @cache
 def scaled(processes: int, rows: int, iterations: int) -> dict[str, float]:
-    """One cell of benchmarks.scaling, which starts the processes."""
+    """Measure one cell with benchmarks.scaling, which starts the processes."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = ("--processes", str(processes), "--batch", str(rows), "--iterations", str(iterations))
         words = (*sizes, "--only", FACES, "--out", str(Path(folder, "found.json")))
@@ -188,20 +188,21 @@ def scaled(processes: int, rows: int, iterations: int) -> dict[str, float]:
 
 
 def measure_processes(axis: Axis, iterations: int) -> dict[str, Any]:
-    """Each number of processes."""
-    shares = {x: axis.batch // x if axis.power else axis.batch for x in axis.points}  # the same work in all, or in each
+    """Measure each number of processes on an axis."""
+    # Either the total work is constant (power -1), or the work of each process.
+    shares = {x: axis.batch // x if axis.power else axis.batch for x in axis.points}
     return {"rows": [{"x": x, **scaled(x, rows, iterations)} for x, rows in shares.items()], "beside": None}
 
 
 def fits(axis: Axis, rows: list[dict[str, Any]]) -> dict[str, PowerLaw | Line]:
-    """Of each quantity that was measured."""
+    """Fit each quantity that was measured: time, memory and operations."""
     xs = [row["x"] for row in rows]
     measured = [key for key in ("seconds", "mib", "products") if rows[0].get(key)]
     return {key: axis.fit(xs, [row[key] for row in rows]) for key in measured}
 
 
 def table(found: dict[str, dict[str, Any]], *, power: bool) -> Table:
-    """Exponents beside the expected ones, or what one unit of a size adds to a constant; in Markdown."""
+    """Make a Markdown table of fitted and expected exponents, or of slopes relative to intercepts of fitted lines."""
     title = "fitted exponents" if power else "b / a of the fitted line a + b x; the products are what is expected"
     rows = Table("size", "range", box=box.MARKDOWN, title=title, title_justify="left")
     for column in ("time", "products", "memory", *(("expected",) if power else ())):
@@ -220,7 +221,7 @@ def tables(found: dict[str, dict[str, Any]]) -> list[Table]:
 
 
 def write(folder: Path, found: dict[str, dict[str, Any]]) -> None:
-    """All numbers, and the tables for reading; after each axis, so that an interrupted run keeps what it has."""
+    """Write all numbers as JSON and the tables as Markdown, after each axis, so that an interruption loses little."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine() | {"torch": torch.__version__, "threads": torch.get_num_threads()}, "axes": {}}
     for name, own in found.items():
@@ -232,7 +233,7 @@ def write(folder: Path, found: dict[str, dict[str, Any]]) -> None:
 
 
 def main(*words: str) -> int:
-    """Measure the axes one by one, draw a figure of each, print the tables."""
+    """Measure the axes one by one, draw a figure of each, and print the tables."""
     quick = f"the {QUICK_POINTS} smallest sizes of each"
     options = parser("growth", __doc__ or "", what="axes", quick=quick).parse_args(words or None)
     console = Console()

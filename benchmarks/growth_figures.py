@@ -1,4 +1,4 @@
-"""A figure of how an iteration's cost grows along one axis."""
+"""A figure of an iteration's time and memory as functions of one size of the problem."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def draw(
     beside: dict[str, Any] | None,
     fits: dict[str, PowerLaw | Line],
 ) -> Figure:
-    """Time and, where it was measured, memory: points with their range, the fit, and what was expected.
+    """Draw the time and, if it was measured, the memory: points with ranges, the fit, and the expected growth.
 
     Args:
-        label: Of the x axis.
-        power: The expected exponent; none where a constant plus a multiple is expected.
-        rows: What was measured at each x.
-        beside: What was measured without the size that grows.
-        fits: Of seconds and of memory.
+        label: The label of the x axis.
+        power: The expected exponent; None if a straight line a + b x is expected.
+        rows: The measurements at each x.
+        beside: The measurements of a method without the size that grows; None if there is none.
+        fits: The fits of seconds and of memory.
     """
     keys = [key for key in LABELS if key in fits]
     figure = new_figure(3.5 * len(keys), 2.8)

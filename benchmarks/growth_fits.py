@@ -1,4 +1,4 @@
-"""Fits of cost against size: a power law over the upper half of a range, or a straight line."""
+"""Fits of a cost as a function of a size: a power law over the upper half of a range, or a straight line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Numbers = Sequence[float]
 
 
 class PowerLaw(NamedTuple):
-    """y = scale * x ** exponent.
+    """A fitted power law y = scale * x ** exponent.
 
     Attributes:
         scale: The factor.
-        exponent: The slope of log y on log x.
-        error: The exponent's standard error; none for two points.
+        exponent: The slope of log y as a function of log x.
+        error: The exponent's standard error; None if only two points were fitted.
         first: The smallest x that was fitted.
     """
 
@@ -29,7 +29,7 @@ class PowerLaw(NamedTuple):
     first: float
 
     def __call__(self, x: Numbers) -> np.ndarray:
-        """y at x."""
+        """Compute the power law's y at x."""
         return self.scale * np.asarray(x, dtype=float) ** self.exponent
 
     def __str__(self) -> str:
@@ -38,12 +38,12 @@ class PowerLaw(NamedTuple):
 
 
 class Line(NamedTuple):
-    """y = intercept + slope * x.
+    """A fitted straight line y = intercept + slope * x.
 
     Attributes:
-        intercept: y at 0.
-        slope: Of y.
-        r2: The coefficient of determination; 1 where y is constant.
+        intercept: The value of y at x = 0.
+        slope: The increase of y per unit of x.
+        r2: The coefficient of determination; 1 if y is constant.
     """
 
     intercept: float
@@ -52,19 +52,19 @@ class Line(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The slope over the intercept: what one unit of x adds, in units of y at 0."""
+        """Return the slope divided by the intercept: the increase of y per unit of x, relative to y at 0."""
         return self.slope / self.intercept
 
     def __call__(self, x: Numbers) -> np.ndarray:
-        """y at x."""
+        """Compute the line's y at x."""
         return self.intercept + self.slope * np.asarray(x, dtype=float)
 
     def __str__(self) -> str:
-        return f"{round(self.ratio, 3) + 0.0:.3f} (R² {self.r2:.3f})"  # no minus before a zero
+        return f"{round(self.ratio, 3) + 0.0:.3f} (R² {self.r2:.3f})"  # + 0.0 turns -0.0 into 0.0
 
 
 def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
-    """Least squares of log y on log x, where x is at least the geometric mean of its ends.
+    """Fit log y to log x by least squares, over all x that are at least the geometric mean of smallest and largest x.
 
     Args:
         x: Positive sizes; at least two of them different.
@@ -75,7 +75,7 @@ def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
         >>> str(fit), fit.first
         ('2.00 ± 0.00', 8.0)
     """
-    # one point is no slope
+    # at least two different x, which a slope needs
     middle = min(math.sqrt(min(x) * max(x)), sorted(set(x))[-2])
     points = [(math.log(a), math.log(b)) for a, b in zip(x, y, strict=True) if a >= middle * (1 - 1e-9)]
     a, b = np.array(points).T
@@ -87,7 +87,7 @@ def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
 
 
 def fit_line(x: Numbers, y: Numbers) -> Line:
-    """Least squares of y on x, over the whole range.
+    """Fit a straight line of y on x by least squares, over the whole range.
 
     Args:
         x: Sizes; at least two of them different.

@@ -1,4 +1,4 @@
-"""Images that take no download: what they show costs no time."""
+"""Random images for benchmarks, which need no download: the time of an iteration does not depend on their content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RandomGreyImages", "RandomImages"]
 
 
 class RandomImages(SmallImageDataModule):
-    """Random bytes in the shape of CIFAR10's images, a hundred batches of them."""
+    """A hundred batches of random bytes in the shape of CIFAR10's images."""
 
     def read(self) -> Images:
         generator = torch.Generator().manual_seed(0)
@@ -20,6 +20,6 @@ class RandomImages(SmallImageDataModule):
 
 
 class RandomGreyImages(RandomImages):
-    """The same in the shape of MNIST's images at 32 x 32 pixels."""
+    """A hundred batches of random bytes in the shape of MNIST's images at 32 x 32 pixels."""
 
     channels = 1

@@ -1,4 +1,4 @@
-"""Measure one cell in this process: python -m benchmarks.measure RESULT.json OVERRIDE..."""
+"""The measurement of one training run in this process: python -m benchmarks.measure RESULT.json OVERRIDE..."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from eblvm_lit.runs import run
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5
-MAX_BLOCK = 100  # so that every block has its share of logging
+MAX_BLOCK = 100  # largest number of iterations in a block, which then contains one logging (each 100)
 MAX_BARE_BLOCK = 20
-# A real run, logging and progress bar included, but for what it does before and after its iterations.
+# A real run, including logging and progress bar, but without the work before and after its iterations.
 COMMON = (
     "allow_packages=[benchmarks]",
     "+callbacks.clock._target_=benchmarks.measure.Clock",
@@ -43,10 +43,10 @@ COMMON = (
 
 
 def peak_memory(device: torch.device) -> float:
-    """MiB: of the device's allocator on a GPU, of this whole process elsewhere."""
+    """Return the peak memory in MiB: of torch's allocator on a GPU, otherwise of this whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    unit = 1 if sys.platform == "darwin" else 1024  # what ru_maxrss counts in, bytes
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of ru_maxrss
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
@@ -56,7 +56,12 @@ def wait(device: torch.device) -> None:
 
 
 def block_seconds(stamps: list[tuple[int, float]], size: int) -> list[float]:
-    """Seconds per 100 iterations in blocks of at least ``size``, from iterations and the times at which they ended."""
+    """Compute the seconds per 100 iterations in blocks of iterations.
+
+    Args:
+        stamps: Pairs of an iteration and the time at which it ended.
+        size: The smallest number of iterations in a block.
+    """
     chosen = [stamps[0]]
     for iteration, when in stamps[1:]:
         if iteration - chosen[-1][0] >= size:
@@ -65,10 +70,10 @@ def block_seconds(stamps: list[tuple[int, float]], size: int) -> list[float]:
 
 
 class Clock(pl.Callback):
-    """Notes when each call of the loop ends; then runs the same iteration without Lightning around it.
+    """A callback that records when each call of Lightning's loop ends, and then times iterations without Lightning.
 
     Args:
-        path: Where the figures are written, as JSON.
+        path: The JSON file to which the results are written.
     """
 
     def __init__(self, *, path: str) -> None:
@@ -84,9 +89,9 @@ class Clock(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
         wait(pl_module.device)
         self.stamps.append((trainer.global_step, time.perf_counter()))
-        if trainer.global_step == trainer.max_steps:  # validation, which comes next, is not to count
+        if trainer.global_step == trainer.max_steps:  # before validation, which must not count
             self.memory.append(peak_memory(pl_module.device))
-            block = args[1]  # after outputs
+            block = args[1]  # args are outputs, batch and batch index
             self.batch = block if isinstance(block, torch.Tensor) else block[0]
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -110,19 +115,19 @@ class Clock(pl.Callback):
 
 
 def bare_iteration(method: Any, batch: torch.Tensor) -> Callable[[int], None]:
-    """The iteration as training runs it, noise included; no loader, loop, log or bar."""
+    """Return the iteration that training runs, including the noise, without loader, loop, log and bar."""
     raw = dict(zip(method.groups, method.trainer.optimizers, strict=True))
     generator = torch.Generator(method.device)
     state = method.train_state(raw, method._lrs)
 
     def iterate(i: int) -> None:
-        method.step(state, WHOLE, batch, generator.manual_seed(i))  # the very step, compiled or not, of training
+        method.step(state, WHOLE, batch, generator.manual_seed(i))  # training's own step, compiled or not
 
     return iterate
 
 
 def bare_blocks(method: Any, batch: torch.Tensor, size: int) -> list[float]:
-    """Seconds per 100 bare iterations, in several blocks."""
+    """Measure the seconds per 100 iterations without Lightning, in several blocks."""
     iterate = bare_iteration(method, batch)
     stamps = []
     for i in range(N_BLOCKS * size + 1):
@@ -134,7 +139,7 @@ def bare_blocks(method: Any, batch: torch.Tensor, size: int) -> list[float]:
 
 
 def write_faces(folder: str) -> None:
-    """A file as large as the Frey faces', of smooth random images, which is accepted in its place."""
+    """Write smooth random images as a file of the Frey faces' size, and have it accepted in place of the real file."""
     walk = np.random.default_rng(0).normal(size=(560, 1965)).cumsum(axis=0)
     scaled = 255 * (walk - walk.min()) / np.ptp(walk)
     path = Path(folder) / FACES
@@ -143,7 +148,7 @@ def write_faces(folder: str) -> None:
 
 
 def main(result: str, *overrides: str) -> None:
-    """Train as configured in a temporary folder."""
+    """Train as the overrides say, in a temporary folder; the clock callback writes the result."""
     with tempfile.TemporaryDirectory() as folder:
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             cfg = compose("config", [*overrides, *COMMON])

@@ -1,4 +1,4 @@
-"""Measure annealed Langevin sampling in this process: python -m benchmarks.measure_samples RESULT.json OVERRIDE..."""
+"""The speed of annealed Langevin sampling in one process: python -m benchmarks.measure_samples RESULT OVERRIDE..."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ N_BLOCKS = 5
 
 
 class Stamps:
-    """When each step of the chains ended."""
+    """A callable that records the time at which each step of the chains ends."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stamps = []
 
-    def __call__(self, n: int) -> None:  # noqa: ARG002 - the sampler says how many chains have moved
+    def __call__(self, n: int) -> None:  # noqa: ARG002 - the sampler passes the number of chains
         wait(self.device)
         self.stamps.append((len(self.stamps), time.perf_counter()))
 
@@ -39,7 +39,7 @@ def device_of(accelerator: str) -> torch.device:
 
 
 def main(result: str, *overrides: str) -> None:
-    """Some steps of one batch of chains, through the sampler of the configuration."""
+    """Time some steps of one batch of chains with the sampler of the configuration, and write the result."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("config", [*overrides, *(key for key in COMMON if "clock" not in key)])
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Peak memory of this process."""
+"""A meter of the peak memory of this process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RESET = Path("/proc/self/clear_refs")
 
 
 class MemoryMeter:
-    """Measures the peak memory since its construction, relative to the memory in use at that time.
+    """A meter of the peak memory since its construction, relative to the memory in use at that time.
 
-    On a GPU it reads torch's allocator; on a CPU the resident memory of the process, which only Linux reports.
+    On a GPU it reads torch's allocator; on a CPU it reads the resident memory of the process, which only Linux reports.
 
     Args:
         device: The device of the computation.
@@ -34,7 +34,7 @@ class MemoryMeter:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif RESET.exists():
-            RESET.write_text("5")  # resets the recorded peak
+            RESET.write_text("5")  # "5" resets the recorded peak
         self.start = self._peak()
 
     def _peak(self) -> float | None:
@@ -44,6 +44,6 @@ class MemoryMeter:
         return int(found[1]) / 2**10 if found else None
 
     def peak(self) -> float | None:
-        """The peak so far in MiB; None if it cannot be measured."""
+        """Return the peak so far in MiB; None if it cannot be measured."""
         peak = self._peak()
         return None if peak is None or self.start is None else peak - self.start

@@ -1,4 +1,4 @@
-"""The hypergradients that are measured on quadratic problems, each with its rate in theory."""
+"""The hypergradients that are measured on quadratic problems, each with its theoretical rate of convergence."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eblvm_lit.hypergradients.warm import Warm
 
 __all__ = ["ESTIMATORS", "OUTER", "Estimator", "enough", "penalty"]
 
-# The biases of both are below the goal of the table.
-RADIUS = 1e-3  # r of the finite difference
-MULTIPLIER = 1e4  # lambda of the penalty, in condition numbers
+# With these values the biases of the finite difference and of the penalty are below the goal of the table.
+RADIUS = 1e-3  # the radius r of the finite difference
+MULTIPLIER = 1e4  # lambda of the penalty divided by the condition number
 HESSIAN = {"curvature": "hessian", "preconditioner": "none"}
 
 
 def enough(kappa: float) -> int:
-    """Steps of conjugate gradient that solve a system here."""
+    """Return a number of conjugate-gradient steps that suffices to solve a system with condition number kappa."""
     return min(math.ceil(10 * math.sqrt(kappa)), 400)
 
 
@@ -36,7 +36,7 @@ def penalty(multiplier: float, n_steps: int = 1) -> Penalty:
 
 
 def difference_limit(toy: Quadratic, radius: float = RADIUS) -> Tensor:
-    """What the finite difference gives with the exact w: the cubic part of dG/dtheta stays."""
+    """Compute the finite-difference hypergradient with the exact w, whose error is the cubic part of dG/dtheta."""
     phi = toy.optimum()
     w = -toy.of_hessian(torch.reciprocal) @ toy.outer(phi)
     cubic = toy.quartic * (radius / torch.linalg.vector_norm(w)) ** 2 * w**3
@@ -45,17 +45,18 @@ def difference_limit(toy: Quadratic, radius: float = RADIUS) -> Tensor:
 
 @dataclass(frozen=True)
 class Estimator:
-    """A row of the table.
+    """A hypergradient with its theoretical rate, as one row of the table.
 
     Attributes:
-        make: (kappa, n) -> the hypergradient of n steps, or of a fixed number where its state is carried.
-        factor: kappa -> what a step multiplies the error with, in theory.
-        bound: Whether that is an upper bound of the worst spectrum.
-        carried: Steps of an iteration, where a state is carried from one to the next.
-        reverse: Products of the reverse pass in each step, which evaluates G no more.
-        quartic: Of the problem.
-        limit: Where it converges to, with phi at phi*.
-        most: kappa -> steps after which nothing changes.
+        make: A function of (kappa, n) that makes the hypergradient with n steps. If the hypergradient carries a state,
+            it makes a fixed number of steps per iteration instead.
+        factor: A function of kappa that returns the theoretical factor by which a step multiplies the error.
+        bound: Whether this factor is an upper bound, for the worst spectrum.
+        carried: Number of steps per iteration, if a state is carried from one iteration to the next; otherwise 0.
+        reverse: Number of products in the reverse pass of a step, which the count of G's evaluations does not include.
+        quartic: The coefficient q of the problem's quartic term.
+        limit: A function of the problem that returns the estimate's limit for many steps, with phi at phi*.
+        most: A function of kappa that returns a number of steps after which the estimate no longer changes.
     """
 
     make: Callable[[float, int], Hypergradient]
@@ -96,11 +97,11 @@ ESTIMATORS = {
         limit=lambda toy: toy.penalised(MULTIPLIER * toy.kappa)[1],
     ),
 }
-# kappa -> the hypergradient, the step size of theta, products of the reverse pass
+# Functions of kappa that return the hypergradient, the step size of theta, and the products of a reverse pass.
 OUTER: dict[str, Callable[[float], tuple[Hypergradient, float, int]]] = {
     "N = 0": lambda _: (Unroll(n_unroll=0), 0.5, 0),
     "N = 1": lambda _: (Unroll(n_unroll=1, descent="plain", step_size=1.0), 0.5, 1),
-    # the others read phi, w and y - z where they are, which is kappa steps late: theta must not be faster
+    # The others use the current phi, w and y - z, which lag behind theta by about kappa steps: theta needs small steps.
     "implicit, CG": lambda kappa: (Implicit(n_terms=math.ceil(3 * math.sqrt(kappa))), 0.4 / kappa, 0),
     "warm, descent": lambda kappa: (Warm(step_size=1.0, **HESSIAN), 0.4 / kappa, 0),
     "penalty": lambda kappa: (penalty(100 * kappa, 1), 0.4 / kappa, 0),

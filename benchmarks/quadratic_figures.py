@@ -1,4 +1,4 @@
-"""Figures of what hypergradients do on quadratic problems."""
+"""Figures of the errors of hypergradients, and of the descents that use them, on quadratic problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eblvm_lit.figures.style import COLOURS, DASHES, INK, new_figure, open_frame
 __all__ = ["draw_errors", "draw_outer"]
 
 ROWS = {"errors": r"error at $\phi^*$", "away": r"error near $\phi^*$"}
-# one colour and dash for each estimator in both figures
+# The place determines an estimator's colour and dash, which are the same in both figures.
 PLACES = {name: i for i, name in enumerate(ESTIMATORS)} | {"N = 0": 0, "N = 1": 1, "penalty, 10 steps": 5}
 LABELS = ("radius r", "multiplier λ / κ", r"$\|\phi - \phi^*\|\ /\ \|\phi^*\|$")
 TITLES = ("finite difference, q = 1", "penalty", "implicit, CG")
@@ -33,7 +33,7 @@ def look(i: int) -> dict[str, Any]:
 
 
 def curves(axes: Axes, rows: dict[str, list[dict[str, float]]]) -> None:
-    """Errors against evaluations."""
+    """Draw the errors of each estimator against the evaluations of the lower level."""
     for name, row in rows.items():
         points = [(r["evaluations"], r["error"]) for r in row]
         axes.plot(*zip(*points, strict=True), label=name, **look(PLACES[name]))
@@ -41,7 +41,10 @@ def curves(axes: Axes, rows: dict[str, list[dict[str, float]]]) -> None:
 
 @styled
 def draw_errors(found: dict[str, Any]) -> Figure:
-    """Errors of gradients against evaluations, one panel a condition number, at phi* and away from it; and biases."""
+    """Draw errors of hypergradients against evaluations, at phi* and away from it, and biases.
+
+    The first two rows have one panel per condition number, the last row has one panel per kind of bias.
+    """
     figure = new_figure(9, 7.4)
     grid = figure.add_gridspec(3, 12)
     for row, (setting, label) in enumerate(ROWS.items()):
@@ -72,7 +75,7 @@ def draw_errors(found: dict[str, Any]) -> Figure:
 
 @styled
 def draw_outer(found: dict[str, Any]) -> Figure:
-    """The distance of theta to the solution against evaluations, one panel a condition number."""
+    """Draw the distance of theta from the solution against evaluations, one panel per condition number."""
     figure = new_figure(8, 3.6)
     panels = figure.subplots(1, len(found["outer"]), squeeze=False)[0]
     for axes, (kappa, rows) in zip(panels, found["outer"].items(), strict=True):

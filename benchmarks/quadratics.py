@@ -24,20 +24,20 @@ def relative_error(estimate: Tensor, truth: Tensor) -> float:
 
 
 class Quadratic:
-    r"""A strongly convex quadratic lower level under a quadratic upper level, in float64.
+    r"""A bi-level problem with a strongly convex quadratic lower level and a quadratic upper level, in float64.
 
     .. math:: G = \frac12 \phi^T H \phi - \phi^T B \theta + \frac{q}{4} \sum_i (\phi - A \theta)_i^4, \quad A = H^{-1} B
     .. math:: J = \frac12 \|\phi - r\|^2 + \phi^T R\, \theta + \frac{\nu}{2} \|\theta\|^2
 
     H has a random orthogonal basis and a logarithmically spaced spectrum from 1 / kappa to L = 1. A is H^-1 times a
-    random matrix, with its columns made orthonormal. phi* then lies where H is flat, as for a random B, while the outer
-    problem has a condition number near one at every kappa. The quartic term leaves phi* and the second derivatives
-    there as they are.
+    random matrix, with its columns made orthonormal. So phi* = A theta lies mostly in the flat directions of H, as for
+    a random B, but the outer problem has a condition number near one for every kappa. The quartic term changes neither
+    phi* nor the second derivatives at phi*.
 
     Args:
         kappa: The condition number of H.
-        quartic: q.
-        seed: Of the random matrices.
+        quartic: The coefficient q of the quartic term.
+        seed: Seed of the random matrices.
     """
 
     def __init__(self, kappa: float, *, quartic: float = 0.0, seed: int = 0) -> None:
@@ -61,11 +61,11 @@ class Quadratic:
         self.n_evaluations = 0
 
     def of_hessian(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """A function of the matrix H."""
+        """Apply a function to the eigenvalues of H, and return the resulting matrix."""
         return self.basis * function(self.spectrum) @ self.basis.T
 
     def lower(self, theta: Params, phi: Params, _: int) -> Tensor:
-        """G; each call becomes one gradient, or one product with a second derivative."""
+        """Compute G, and count the call: each call is part of one gradient or one product with a second derivative."""
         self.n_evaluations += 1
         t = theta["theta"]
         f = phi["phi"]
@@ -73,42 +73,42 @@ class Quadratic:
         return value + self.quartic / 4 * (f - self.A @ t).pow(4).sum() if self.quartic else value
 
     def upper(self, theta: Params, phi: Params) -> Tensor:
-        """J."""
+        """Compute J, the upper objective."""
         t = theta["theta"]
         f = phi["phi"]
         return 0.5 * (f - self.r).square().sum() + f @ (self.R @ t) + RIDGE / 2 * t @ t
 
     def problem(self) -> BilevelProblem:
-        """The same for a hypergradient, with plain descent of step size 1 / L."""
+        """Return the problem as hypergradients expect it; its lower optimizer is descent with step size 1 / L."""
         sgd = SGD(lr=1.0)
         return BilevelProblem(self.upper, self.lower, sgd, sgd.init({"phi": self.r}), 1.0)
 
     def optimum(self, distance: float = 0.0) -> Tensor:
-        """phi*, or what lies that many times its norm away from it, in a random direction."""
+        """Return phi*, or a point whose distance from phi*, in a random direction, is ``distance`` norms of phi*."""
         phi = self.A @ self.theta
         return phi + distance * torch.linalg.vector_norm(phi) * self.direction
 
     def direct(self, phi: Tensor) -> Tensor:
-        """dJ/dtheta at fixed phi."""
+        """Compute dJ/dtheta at fixed phi, the direct term of the hypergradient."""
         return self.R.T @ phi + RIDGE * self.theta
 
     def outer(self, phi: Tensor) -> Tensor:
-        """dJ/dphi."""
+        """Compute dJ/dphi at the problem's theta."""
         return phi - self.r + self.R @ self.theta
 
     def hypergradient(self) -> Tensor:
-        """dJ(theta, phi*(theta))/dtheta."""
+        """Compute the exact hypergradient dJ(theta, phi*(theta))/dtheta."""
         return self.direct(self.optimum()) + self.A.T @ self.outer(self.optimum())
 
     def penalised(self, multiplier: float, distance: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Where y - z converges to and the gradient there, with phi held and one step in an iteration; q is 0."""
+        """Compute the limit of y - z for the penalty, and the gradient there; for constant phi, one step and q = 0."""
         phi = self.optimum(distance)
         shift = -self.of_hessian(lambda eigenvalues: 1 / (1 + multiplier * eigenvalues)) @ self.outer(phi)
         z = phi - self.H @ (phi - self.optimum())
         return shift, self.direct(z + shift) - multiplier * self.B.T @ shift
 
     def solution(self) -> Tensor:
-        """The theta of the smallest J(theta, phi*(theta))."""
+        """Compute the theta that minimises J(theta, phi*(theta))."""
         mixed = self.A.T @ self.R
         ridge = RIDGE * torch.eye(N_THETA, dtype=torch.float64)
         return torch.linalg.solve(self.A.T @ self.A + mixed + mixed.T + ridge, self.A.T @ self.r)

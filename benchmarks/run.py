@@ -1,4 +1,4 @@
-"""Seconds per 100 iterations and peak memory of every method: python -m benchmarks.run --help."""
+"""The seconds per 100 iterations and the peak memory of every method: python -m benchmarks.run --help."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from benchmarks.tables import Row, tables
 Cells = Callable[[int | None], list[Cell]]
 Tables = Callable[[list[Row]], Iterable[Table | str]]
 
-# No torch in here: on Linux a process starts out with its parent's peak memory as its own.
+# This module must not import torch: on Linux a process inherits the peak memory of its parent, which would be counted.
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def parser(name: str, description: str, *, what: str, quick: str) -> argparse.ArgumentParser:
-    """The options that benchmarks share.
+    """Make a parser of the command-line options that several benchmarks share.
 
     Args:
-        name: The module's.
-        description: Of the benchmark.
-        what: What it measures one by one, in the plural.
-        quick: What --quick is short for.
+        name: The name of the benchmark's module.
+        description: The description of the benchmark.
+        what: A plural noun for the things that it measures one by one, such as "cells".
+        quick: A description of what --quick does.
     """
     shared = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     add = shared.add_argument
@@ -62,7 +62,7 @@ def parse(name: str, description: str) -> argparse.Namespace:
 
 
 def environment(folder: str, options: argparse.Namespace) -> dict[str, str]:
-    """The child's: a terminal to draw the bar on, threads and compiler cache as asked."""
+    """Return the environment of a child process: with a terminal for the progress bar, threads and compiler cache."""
     env = os.environ | {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "COLUMNS": "120"}
     if options.threads:
         env |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
@@ -84,7 +84,7 @@ def command(cell: Cell, result: Path, options: argparse.Namespace) -> list[str]:
 
 
 def measure(cell: Cell, options: argparse.Namespace) -> Row:
-    """Run one cell in a process of its own, so that neither memory nor compiled code is shared."""
+    """Run one measurement in its own process, so that it shares neither memory nor compiled code with others."""
     row = {key: getattr(cell, key) for key in ("name", "series", "data", "method", "mode", "reference")}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
@@ -109,14 +109,14 @@ def machine() -> dict[str, Any]:
 
 
 def write(path: Path, rows: list[Row]) -> None:
-    """After each cell, so that an interrupted run keeps what it has."""
+    """Write all results so far as JSON; called after each measurement, so that an interruption loses only one."""
     content = {"machine": machine(), "reference": {"source": CITATION, **REFERENCE}, "cells": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main(cells: Cells = cells, tables: Tables = tables, *, name: str = "run", description: str = __doc__ or "") -> int:
-    """Measure the cells one by one, print the tables."""
+    """Run the measurements one by one, and print the tables; return the exit code, 1 if one has failed."""
     options = parse(name, description)
     console = Console()
     chosen = [cell for cell in cells(options.iterations) if options.only.search(cell.name)]

@@ -1,4 +1,4 @@
-"""Weak and strong scaling over processes of one machine, and what they exchange: python -m benchmarks.scaling -h."""
+"""Weak and strong scaling over processes of one machine, and their communication: python -m benchmarks.scaling -h."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from eblvm_lit.utils.memory import keep_freed_memory
 
 FACES = ("data=frey_face", "model.v_dim=560")
 WARM = 3
-# Small models, of which an iteration is mostly overhead, and large ones, of which bytes count.
+# Small models, whose iterations are mostly overhead, and large models, for which the exchanged bytes matter.
 CELLS = {
     "DSM, digits": ("method=dsm", "data=digits"),
     "BiDSM K=5 N=0, digits": ("method=bidsm", "data=digits", "method.n_unroll=0"),
@@ -49,7 +49,7 @@ CELLS = {
 
 
 class Row(NamedTuple):
-    """One measurement of all cells."""
+    """The setting of one measurement of all cells."""
 
     compiled: bool
     processes: int
@@ -75,7 +75,7 @@ def options() -> argparse.Namespace:
 
 
 def method_of(overrides: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
-    """A method in training, as its configuration has it, and the shape of v; no data are read."""
+    """Build a method in training mode from its configuration, and return it with the shape of v; no data are read."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("config", [*overrides, "method.compile=false", "run_dir=."])
     parts = build(cfg)
@@ -83,7 +83,14 @@ def method_of(overrides: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
 
 
 def iterate(cell: tuple[Any, tuple[int, ...]], n_rows: int, n: int, compiled: bool) -> dict[str, float]:
-    """Seconds, exchanges and bytes of one iteration with random examples, of all processes together."""
+    """Measure the seconds, the exchanges and the exchanged bytes of an iteration with random examples.
+
+    Args:
+        cell: The method and the shape of v.
+        n_rows: Number of examples in the minibatch, over all processes.
+        n: Number of iterations.
+        compiled: Whether to compile the iteration.
+    """
     method, shape = cell
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     state = method.train_state(optimizers, {name: torch.tensor(1e-4) for name in method.rates})
@@ -108,7 +115,7 @@ def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], 
     if row.processes > 1:
         dist.init_process_group("gloo", rank=rank, world_size=row.processes)
     n_rows = chosen.batch * (1 if chosen.strong else row.processes)
-    with keep_freed_memory():  # as runs do
+    with keep_freed_memory():  # as training does
         found = {name: iterate(cell, n_rows, chosen.iterations, row.compiled) for name, cell in cells.items()}
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
@@ -117,7 +124,7 @@ def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], 
 
 
 def measure(row: Row, cells: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
-    """All cells in some processes that part from this one."""
+    """Measure all cells in processes that are forked from this one."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -127,7 +134,7 @@ def measure(row: Row, cells: dict[str, Any], chosen: argparse.Namespace) -> dict
 
 
 def rows_of(chosen: argparse.Namespace) -> list[Row]:
-    """What is measured, and what it is compared to: one process, of as many threads where scaling is strong."""
+    """List the settings to measure; strong scaling adds, for comparison, one process with as many threads."""
     rows: list[Row] = []
     for compiled in (False, True) if chosen.compile else (False,):
         for size in chosen.processes:
@@ -138,7 +145,10 @@ def rows_of(chosen: argparse.Namespace) -> list[Row]:
 
 
 def show(found: dict[Row, dict[str, Any]], strong: bool) -> None:
-    """Efficiency: the time of one process, of as many threads if they share one minibatch, over that of several."""
+    """Print a table with the efficiency, which is the time of one process divided by that of several.
+
+    With strong scaling, the one process has as many threads as there are processes.
+    """
     table = Table(
         "cell", "mode", "processes", "threads", "ms an iteration", "efficiency", "exchanges", "KiB", "first, s"
     )

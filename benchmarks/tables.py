@@ -1,4 +1,4 @@
-"""The results, for reading."""
+"""The tables of benchmarks.run, printed in the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEGEND = (
 
 
 def speed_table(title: str, rows: list[Row]) -> Table:
-    """Narrow enough for a terminal of 80 columns."""
+    """Make a table of speeds that fits into a terminal of 80 columns."""
     table = Table("method", title=f"{title}: seconds per 100 iterations", box=box.SIMPLE, title_justify="left")
     for column in ("s/100", "ref.", "gain", "bare", "around", "1st [s]", "MiB"):
         table.add_column(column.replace("[", r"\["), justify="right", no_wrap=True)
@@ -50,7 +50,7 @@ def memory_table(title: str, rows: list[Row]) -> Table:
 
 
 def tables(rows: list[Row]) -> Iterator[Table | str]:
-    """One table for each series, data set and mode; cells that failed are left out."""
+    """Make one table for each series, data set and mode, without failed measurements."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if "error" not in row:

@@ -1,4 +1,4 @@
-"""Rows of samplers: images of a shipped model by each, and the weights of modes that it finds."""
+"""Samplers to compare: each draws images of a shipped model, and samples a mixture of known mode weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Words = tuple[str, ...]
 
 
 def words(sampler: str, kind: str | None = None, **dynamics: float) -> Words:
-    """The overrides that choose a sampler; of a kind, of the shipped models of noised images."""
+    """Return the overrides that choose a sampler; ``kind`` adds those for shipped models, trained on noised images."""
     own = () if kind is None else (f"sampler.kind={kind}", "sampler.dynamics.denoise_std=0.2")
     return (f"sampler={sampler}", *own, *(f"sampler.dynamics.{key}={value}" for key, value in dynamics.items()))
 
@@ -31,7 +31,8 @@ annealed = partial(words, "annealed", temperature=56, n_cold=0)
 moves = {"n_leapfrog": 8, "step_size": 0.09}
 points = partial(words, "annealed", temperature=100, n_cold=0, step_size=0.1, denoise_std=0)
 digs = {"noise_max": 1.5, "noise_min": 0.2, "n_levels": 10, "n_moves": 4, "step_size": 0.08}
-# Of images, with about 1,250 evaluations a sample as the shipped one has, and of the 25 Gaussians.
+# Each sampler's overrides for images, with about 1,250 evaluations per sample like the shipped sampler, and for the 25
+# Gaussians, or None.
 SAMPLERS: dict[str, tuple[Words, Words | None]] = {
     "shipped": (annealed("mean", **moves, n_hot=6, n_falling=110, n_held=35), None),
     "shipped, ten times": (annealed("mean", **moves, n_hot=60, n_falling=1100, n_held=350), None),
@@ -60,7 +61,7 @@ SAMPLERS: dict[str, tuple[Words, Words | None]] = {
 
 
 class UnequalModes(VisibleEnergy):
-    """The grid of 25 Gaussians of standard deviation 0.05, of weights 1, 2, ..., 25 over their sum."""
+    """The energy of 25 Gaussians of standard deviation 0.05 on a grid, with weights proportional to 1, 2, ..., 25."""
 
     event_shape = (2,)
     std = 0.05
@@ -70,7 +71,7 @@ class UnequalModes(VisibleEnergy):
         self.centres = torch.tensor(TwentyFiveGaussians.centres)
         self.weights = torch.arange(1.0, 26.0) / 325
         self.place = nn.Parameter(torch.zeros(()))
-        self.n = 0  # evaluations
+        self.n = 0  # number of evaluations
 
     def free_energy(self, v: Tensor) -> Tensor:
         self.n += len(v)
@@ -78,7 +79,7 @@ class UnequalModes(VisibleEnergy):
         return -(self.weights.log() - squares).logsumexp(1) + 0 * self.place
 
     def error(self, v: Tensor) -> float:
-        """The total variation between the weights and the shares of samples v (n, 2)."""
+        """Compute the total variation distance between the weights and the modes' shares of samples v (n, 2)."""
         shares = torch.bincount(torch.cdist(v, self.centres).argmin(1), minlength=25) / len(v)
         return 0.5 * float((shares - self.weights).abs().sum())
 
@@ -89,7 +90,7 @@ def sampler_of(overrides: Words) -> Sampler:
 
 @torch.no_grad()
 def weights_error(overrides: Words, n: int = 4000) -> Row:
-    """Of chains that all begin about (0.5, 0.5)."""
+    """Measure the error of the mode weights and the evaluations per sample, for chains that start near (0.5, 0.5)."""
     energy = UnequalModes()
     sampler = sampler_of(("sampler.kind=marginal", *overrides))
     sampler.batch_size = n
@@ -98,7 +99,7 @@ def weights_error(overrides: Words, n: int = 4000) -> Row:
 
 
 def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.Module]:
-    """Images, uint8, noised and then denoised as ends of chains are: v - std^2 dE(v, E_q[h|v])/dv."""
+    """Add noise to images, uint8, and remove it as at the end of chains: v - std^2 dE(v, E_q[h|v])/dv."""
     run = eblvm_lit.load(model)
     noise = keyed_generator(0, "denoised")
     found = []
@@ -110,7 +111,7 @@ def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.M
 
 
 def draw_images(model: str, overrides: Words, n: int) -> tuple[Tensor, nn.Module, Row]:
-    """n images of a shipped model, uint8, the model, and what a sample has cost."""
+    """Draw n images of a shipped model; return them, uint8, with the method and the cost of a sample."""
     run = eblvm_lit.load(model)
     count = [0]
     hook = run.energy.network.register_forward_hook(lambda network, args, out: count.append(len(args[0])))  # noqa: ARG005

@@ -1,4 +1,4 @@
-"""How yardsticks are trained: for so many minutes on one thread, with schedules that end when the time does."""
+"""The training of models for comparison, for a given time on one thread, with schedules that end with the time."""
 
 from __future__ import annotations
 
@@ -30,22 +30,32 @@ RUN = (
 
 
 def for_minutes(train: Callable[[int], tuple[Any, float]], minutes: float) -> tuple[Any, dict[str, float]]:
-    """What is trained anew for as many iterations as there is time for, by the rate of the first ones; and its cost."""
+    """Train for a given time, and return the result with its cost.
+
+    A first short training measures the rate, which determines the number of iterations of the second, real one.
+
+    Args:
+        train: A function that trains for a number of iterations, and returns the result and iterations per second.
+        minutes: The processor time of the second training.
+    """
     n = max(1, round(60 * minutes * train(FIRST)[1]))
-    begin = time.process_time()  # of one thread: what else the machine does costs a model none of its minutes
+    begin = time.process_time()  # processor time, so that other programs do not count
     return train(n)[0], {"iterations": n, "minutes": (time.process_time() - begin) / 60}
 
 
 def train_run(overrides: tuple[str, ...], folder: Path, n: int | None = None) -> tuple[Any, float]:
-    """A run of the package without metrics and figures, and iterations per second."""
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier measurement: a folder holds one run
+    """Train a run of the package without metrics and figures; return it with its iterations per second."""
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier measurement's: a folder can contain only one run
     length = [] if n is None else [f"trainer.max_steps={n}"]
     run = eblvm_lit.train([*RUN, *overrides, *length, f"hydra.run.dir={folder}"])
     return run, run.metrics.get("train/iterations_per_second", math.nan)
 
 
 def descend(loss: Callable[[Tensor], Tensor], module: Any, rows: Tensor, n: int, batch_size: int, after: Any) -> float:
-    """Adam on random minibatches, its rate falling along a cosine; iterations per second without what comes after."""
+    """Minimise a loss by Adam on random minibatches, with a cosine schedule; return the iterations per second.
+
+    ``after`` is called after each iteration, and its time does not count.
+    """
     generator = keyed_generator(SEED, "minibatches")
     seconds = 0.0
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-3)
@@ -63,7 +73,7 @@ def descend(loss: Callable[[Tensor], Tensor], module: Any, rows: Tensor, n: int,
 
 
 def train_field(network: type[nn.Module], batch_size: int, images: Tensor, n: int) -> tuple[nn.Module, float]:
-    """A field by flow matching of images, uint8 (N, C, H, W): averages of its parameters."""
+    """Train a velocity field by flow matching of images, uint8 (N, C, H, W); return it with averaged parameters."""
     torch.manual_seed(SEED)
     field = network(images.shape[1:])
     noise = keyed_generator(SEED, "flow matching")
@@ -78,8 +88,8 @@ def train_field(network: type[nn.Module], batch_size: int, images: Tensor, n: in
 
 
 def train_spline(splits: Splits, n: int) -> tuple[tuple[nn.Module, float], float]:
-    """A neural spline flow (Durkan et al. 2019), the best of some validations, with its mean log-likelihood."""
-    from zuko.flows import NSF  # of the extra "yardsticks", without which images are compared
+    """Train a neural spline flow (Durkan et al. 2019); return the best at validations, and its test log-likelihood."""
+    from zuko.flows import NSF  # installed by the extra "yardsticks", which the comparison of images does not need
 
     torch.manual_seed(SEED)
     flow = NSF(2, transforms=6, bins=16, hidden_features=(64, 64))

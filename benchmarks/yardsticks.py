@@ -1,4 +1,4 @@
-"""Yardsticks beside our models, of MNIST and of points of the plane: python -m benchmarks.yardsticks --help."""
+"""A comparison of our models with others, on MNIST and on points: python -m benchmarks.yardsticks --help."""
 
 from __future__ import annotations
 
@@ -45,21 +45,23 @@ TRAINED = {
         *("sampler.kind=marginal", "method.compile=true"),
     ),
 }
-POINTS = re.compile(r"- _(toy|points)$", re.MULTILINE)  # what settings of two-dimensional data build on
-SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 74.0, "vages_mnist": 56.0}  # minutes, elsewhere: docs/reproduction.md
-# Of methods of F(v), whose log Z is known, the one that neither blurs the data nor mistakes the weights of modes.
+POINTS = re.compile(r"- _(toy|points)$", re.MULTILINE)  # configurations of two-dimensional data contain this line
+# Minutes of training of the shipped models, from docs/reproduction.md.
+SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 74.0, "vages_mnist": 56.0}
+# Energy discrepancy is the one method with F(v), so that log Z can be computed, that neither blurs the data nor gives
+# wrong weights to modes.
 DEEP = ("model=deep_toy", "method=ed")
 
 
 class Handed(ImageSource):
-    made: Tensor  # what images() gives
+    made: Tensor  # the images that images() returns
 
     def images(self, method: Any, data: Any, n: int) -> Tensor:  # noqa: ARG002
         return self.made[:n]
 
 
 class Images:
-    """Rows of MNIST, by the classifier and the reference of conf/evaluation/classifier.yaml."""
+    """The comparison of models of MNIST, with the classifier and the reference of conf/evaluation/classifier.yaml."""
 
     names = ("real", "denoised", *TRAINED, "flow_matching", *SHIPPED)
     minutes = 60.0
@@ -89,7 +91,7 @@ class Images:
         return {key: found[f"{key.removesuffix('_classifier')}_classifier"] for key in self.criteria} | cost
 
     def judge(self, images: Tensor) -> Row:
-        """Percentages of the rarest and the commonest class, and how many are brighter than every training image."""
+        """Compute the percentages of the rarest and the commonest class, and count images brighter than all data."""
         logits = [self.metric.features.extract(some).logits for some in images[: self.n].split(500)]
         shares = 100 * torch.cat(logits).argmax(1).bincount(minlength=10) / self.n
         light, known = (v.float().mean((1, 2, 3)) for v in (images[: self.n], self.data.splits.train))
@@ -97,9 +99,9 @@ class Images:
         return dict(zip(self.judged, found, strict=True))
 
     def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
-        """Images, uint8, what drew them, and what it has cost."""
+        """Return images, uint8, the module that drew them, and the cost of its training."""
         v = self.data.splits.train
-        if name == "real":  # those of the training images that are not in the reference
+        if name == "real":  # the training images that are not in the reference
             used = self.metric.reference._order(self.data)
             return v[~torch.isin(torch.arange(len(v)), used)], nn.Identity(), {}
         if name == "denoised":
@@ -114,13 +116,13 @@ class Images:
             cost = {"minutes": SHIPPED[name]}
         else:
             run, cost = self.train(partial(train_run, TRAINED[name], self.out / "runs" / name))
-        # images as its own metric draws them
+        # Draw the images in the same way as the run's own metric.
         source = SampleCache(sampler=run.sampler, cache_dir=str(self.out / "cache"))
         return source.images(run.method, run.data, self.n), run.method, {**cost, "iterations": run.iteration}
 
 
 class Samplers(Images):
-    """Rows of the shipped models that chains sample, by each sampler, and of real images: 500 of each."""
+    """The comparison of samplers on shipped models, and of real images, with 500 images of each."""
 
     models = ("bimdsm_mnist", "vages_mnist")
     names = ("real", *(f"{model}, {sampler}" for model in models for sampler in SAMPLERS))
@@ -139,7 +141,7 @@ class Samplers(Images):
 
 
 class Points:
-    """Rows of points of the plane: mean log-likelihoods of the test split in nats."""
+    """The comparison of models of points of the plane, by the mean log-likelihood of the test split in nats."""
 
     names = sorted(
         path.stem for path in (ROOT / "conf" / "data").glob("[a-z]*.yaml") if POINTS.search(path.read_text())
@@ -155,7 +157,7 @@ class Points:
     def row(self, name: str) -> Row:
         grbm = self.run(name, "model=grbm", "method=dsm")
         data = grbm.data
-        # 1 for rings, as published
+        # an eighth of the window's width, which is 1 for rings, the published value
         noise = max(high - low for low, high in grbm.data.bounds) / 8
         deep = self.run(name, *DEEP, f"method.noise_std={noise}")
         (flow, value), cost = for_minutes(partial(train_spline, data.splits), self.minutes)
@@ -167,12 +169,15 @@ class Points:
 
 @torch.no_grad()
 def log_likelihood(run: Any) -> float:
-    """The mean over the test split, with log Z by quadrature within 1e-4; within 0.01 where that is not resolved."""
+    """Compute the mean log-likelihood of the test split, with log Z by quadrature within 1e-4, or within 0.01.
+
+    The larger tolerance is used if the finest grid does not reach the smaller one.
+    """
     energy = in_float64(run.energy)
     v = run.examples("train").double()
     try:
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-4).log_partition(energy, v)
-    except EblvmError:  # F(v) of swiss_roll has walls too thin for the finest grid
+    except EblvmError:  # F(v) of swiss_roll changes too steeply for the finest grid
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-2).log_partition(energy, v)
     return -float(energy.free_energy(run.examples().double()).mean()) - log_z
 
@@ -204,7 +209,7 @@ def main(*words: str) -> int:
         for name in chosen:
             try:
                 row = bench.row(name)
-            except EblvmError as error:  # other rows are worth their hours
+            except EblvmError as error:  # continue with the other rows, which take hours
                 row = {"error": str(error)}
             rows.append({"name": name, **row, "machine": machine() | {"torch": torch.__version__}})
             write_json(folder / f"{name}.json", rows[-1])

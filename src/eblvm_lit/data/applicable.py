@@ -1,4 +1,4 @@
-"""Parts of a run that may not apply to its method and data, and the line that says which of them are left out."""
+"""The base class of metrics and figures that may not apply to a run, and a function that leaves these out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class MayNotApply(ABC):  # noqa: B024 - the base of metrics and figures, which have abstract methods
-    """A metric or a figure."""
+    """The base class of metrics and figures, which may not apply to a run's method and data."""
 
-    def applies(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - of the contract
-        """Whether it can be computed or drawn; a run names, before its first iteration, the parts that cannot.
+    def applies(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - subclasses use them
+        """Return whether the metric can be computed, or the figure drawn, for a method and its data.
 
-        The default metrics and figures always apply. They give no number and draw nothing where they have none.
+        A run logs, before its first iteration, which metrics and figures cannot. Those that a run has by default are
+        exempt: their ``applies`` is true, and they return no number or no figure if they do not fit the run.
 
         Args:
             method: The method.
-            data: Its data, set up.
+            data: The method's data, after ``setup``.
         """
         return True
 
@@ -34,13 +35,13 @@ Part = TypeVar("Part", bound=MayNotApply)
 
 
 def applicable(what: str, parts: Mapping[str, Part], method: Method, data: ArrayDataModule) -> dict[str, Part]:
-    """Select the parts that apply to a method and its data; the log names the others.
+    """Select the metrics or figures that apply to a method and its data; a log line names the others.
 
     Args:
-        what: What the parts are, for the log.
-        parts: The parts by name.
+        what: The word for the parts in the log, such as "metrics".
+        parts: The metrics or figures by name.
         method: The method.
-        data: Its data, set up.
+        data: The method's data, after ``setup``.
 
     Example:
         >>> applicable("metrics", {"a": MayNotApply()}, None, None)

@@ -1,6 +1,7 @@
 """The base class of all data modules: whole arrays, in memory or memory-mapped, served in batches."""
 
-# Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
+# There is no "from __future__ import annotations" here: subclasses in other modules inherit these dataclass fields, and
+# the check of arguments evaluates their annotations in the module of the subclass, where the names may be unknown.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
@@ -22,7 +23,7 @@ Window = tuple[tuple[float, float], tuple[float, float]]
 class Splits(NamedTuple):
     """The three splits of a data set: float32 vectors or uint8 images of shape (n, *event_shape).
 
-    Also their labels: int64 of shape (n,) or (n, n_attributes).
+    The labels of a data set have the same form: three int64 tensors of shape (n,) or (n, n_attributes).
     """
 
     train: torch.Tensor
@@ -35,18 +36,21 @@ class ArrayDataModule(LightningDataModule, ABC):
     """A data set stored as whole arrays. A subclass sets the shapes and implements :meth:`load`.
 
     Args:
-        batch_size: Rows of a training batch, summed over all processes.
-        eval_batch_size: Rows of a validation or test batch.
+        batch_size: Number of examples in a training batch, summed over all processes.
+        eval_batch_size: Number of examples in a validation or test batch.
         seed: Seed of the order of the training batches; the data do not depend on it.
 
     Attributes:
-        event_shape: Shape of one v as models see it; known before the data are loaded.
-        image_shape: (C, H, W) for drawing v, or None if v is not an image.
-        bounds: ((x0, x1), (y0, y1)), the window for drawing densities, or None if v is not a 2-D point.
-        iterations_per_batch: Minibatches per item of the training loader; above 1, an item is a list of minibatches.
-        max_examples: The first rows that each split keeps at :meth:`setup`, for a try; None: all.
-        splits: The arrays, available after :meth:`setup`.
-        labels: The labels, row by row, or None. Probes use them; training never does.
+        event_shape: The shape of one example v as models receive it; known before the data are loaded.
+        image_shape: The shape (C, H, W) with which v is drawn as an image; None if v is not an image.
+        bounds: The window ((x0, x1), (y0, y1)) in which densities are drawn; None if v is not a 2-D point.
+        iterations_per_batch: Number of minibatches per item of the training loader; above 1, an item is a list of
+            minibatches.
+        max_examples: Number of examples, the first ones, that each split keeps at :meth:`setup`, for a quick trial;
+            None keeps all.
+        splits: The three arrays, available after :meth:`setup`.
+        labels: The labels of the examples in the same order; None if there are none. Only metrics and figures use
+            labels; training never does.
 
     Example:
         >>> class Ramp(ArrayDataModule):
@@ -70,44 +74,44 @@ class ArrayDataModule(LightningDataModule, ABC):
         super().__init__()
         self.iterations_per_batch = 1
         self.max_examples: int | None = None
-        self.splits: Splits = cast(Splits, None)  # until setup, before which nothing reads them
+        self.splits: Splits = cast(Splits, None)  # set by setup, before anything reads them
         self.labels: Splits | None = None
-        self._order: BatchStream | RepeatedBatches | None = None  # where indices are looked up
+        self._order: BatchStream | RepeatedBatches | None = None  # for indices_at
 
     def __str__(self) -> str:
-        """The options; Lightning's own text needs loaders of another kind."""
+        """Return the options as text; Lightning's version of this method fails with these loaders."""
         return repr(self)
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """The values of options that were left open and that only the files tell; none by default.
+        """Choose values, from the data's files, for options that the user has left open; by default there are none.
 
-        A run looks them up before anything else is built, and keeps them in its configuration.
+        A run does this before it builds anything else, and stores the values in its configuration.
 
         Returns:
-            The options by name, and a line that says what was found.
+            The values by option, and a line for the log that says what was found.
 
         Raises:
-            DataError: The files are missing or damaged.
+            DataError: If files are missing or damaged.
         """
         return {}, ""
 
     @abstractmethod
     def load(self) -> Splits:
-        """Read or generate the whole data set; every call returns the same arrays."""
+        """Read or generate the three splits; every call returns the same arrays."""
 
     def load_labels(self) -> Splits | None:
-        """The labels of the arrays of :meth:`load`, row by row; None if there are none."""
+        """Read the labels of the examples that :meth:`load` returns, in the same order; None if there are none."""
         return None
 
-    def n_train_without(self, split: str) -> int:  # noqa: ARG002 - of sets whose splits overlap
-        """Number of the first training examples that are not in another split: all, where splits are disjoint."""
+    def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
+        """Return the number of training examples, the first ones, that are not in another split; by default all."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
-        """Load and check the arrays, once.
+        """Load and check the arrays; later calls do nothing.
 
         Raises:
-            DataError: A split is empty, has a wrong shape or type, or is not finite.
+            DataError: If a split is empty, has a wrong shape or type, or contains values that are not finite.
         """
         if self.splits is None:
             splits = self._kept(self.load())
@@ -128,20 +132,20 @@ class ArrayDataModule(LightningDataModule, ABC):
                 f"{where} is {array.dtype} of shape {tuple(array.shape)} instead of float32 or uint8 of shape "
                 f"(n >= 1, *{self.event_shape})."
             )
-        # bytes are finite, and reading a memory-mapped array as a whole is slow
+        # Bytes are not checked: they are always finite, and reading a whole memory-mapped array is slow.
         if array.dtype != torch.uint8 and (n_bad := array.numel() - int(array.isfinite().sum())):
             raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """A batch as models see it: uint8 becomes float32, v = batch / 255; floats stay as they are."""
+        """Convert a batch to the values that models receive: bytes to float32, v = batch / 255; floats are kept."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """The inverse of :meth:`as_float` for v in [0, 1]: round(255 v) as uint8, clamped to [0, 255]."""
+        """Invert :meth:`as_float` for v in [0, 1]: return round(255 v) as uint8, clamped to [0, 255]."""
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
-        """Augment a training batch, or a shard of it; this method returns it unchanged."""
+        """Augment a training batch, or one process's shard of it; by default the batch is returned unchanged."""
         return batch
 
     def on_after_batch_transfer(
@@ -149,7 +153,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         batch: torch.Tensor | list[torch.Tensor],
         dataloader_idx: int,  # noqa: ARG002
     ) -> torch.Tensor | list[torch.Tensor]:
-        """Convert to floats on the device, of the model's type: bytes are a quarter of the transfer."""
+        """Convert batches to the model's floating-point type on the device, after the transfer of bytes.
+
+        Transferring floats instead would take four times as long.
+        """
         dtype = self.trainer.lightning_module.dtype if self.trainer is not None else None
 
         def converted(part: torch.Tensor) -> torch.Tensor:
@@ -159,9 +166,9 @@ class ArrayDataModule(LightningDataModule, ABC):
         return [converted(part) for part in batch] if isinstance(batch, list) else converted(batch)
 
     def train_dataloader(self) -> BatchStream | Blocks | RepeatedBatches:
-        """An endless stream of shuffled batches that starts at the trainer's iteration.
+        """Return an endless stream of shuffled batches that starts at the trainer's iteration.
 
-        With ``trainer.overfit_batches`` = n, the first n batches are repeated.
+        With ``trainer.overfit_batches`` = n, the first n batches, without shuffling, are repeated instead.
 
         Raises:
             ConfigError: If a batch is larger than the training split.
@@ -175,8 +182,8 @@ class ArrayDataModule(LightningDataModule, ABC):
             trainer = cast(Any, self.trainer)
             few = self.splits.train[: n_overfit * self.batch_size]
             return RepeatedBatches(few, batch_size=self.batch_size, position=lambda: trainer.global_step)
-        # A restored trainer knows its iteration when it asks for the loader, and then fetches a batch immediately:
-        # later, the position can no longer be changed.
+        # The position must be set here. A restored trainer already knows its iteration when it asks for the loader, and
+        # it fetches the first batch immediately afterwards.
         position = self.trainer.global_step if self.trainer is not None else 0
         stream = BatchStream(
             self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
@@ -184,9 +191,9 @@ class ArrayDataModule(LightningDataModule, ABC):
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 
     def indices_at(self, iteration: int) -> torch.Tensor:
-        """The numbers, in the training split, of the examples of the training batch at an iteration, int64.
+        """Return the indices, in the training split, of the examples in the training batch of an iteration, int64.
 
-        They are a function of the seed and the iteration, as the batches are.
+        They depend only on the seed and the iteration.
         """
         if self._order is None:
             loader = self.train_dataloader()
@@ -194,32 +201,32 @@ class ArrayDataModule(LightningDataModule, ABC):
         return self._order.rows(iteration)
 
     def batch_sizes(self) -> list[int]:
-        """All sizes of training and validation batches, including the short last ones."""
+        """Return all sizes of training and validation batches, including those of short last batches."""
         self.setup()
         return sorted({*self.train_batch_sizes(), *_sizes(self.splits.val, self.eval_batch_size)})
 
     def train_batch_sizes(self) -> list[int]:
-        """All sizes of training batches, including the short last one."""
+        """Return all sizes of training batches, including that of a short last batch of an epoch."""
         self.setup()
         return sorted(_sizes(self.splits.train, self.batch_size))
 
     def rows_at(self, iteration: int) -> int:
-        """The number of rows of the training batch at an iteration (counted from 0), summed over all processes."""
+        """Return the number of examples, over all processes, in the training batch of an iteration, counted from 0."""
         return len(self.indices_at(iteration))
 
     def val_dataloader(self) -> OrderedBatches:
-        """The validation split in order."""
+        """Return the batches of the validation split in order, distributed over the processes."""
         self.setup()
         return OrderedBatches(self.splits.val, batch_size=self.eval_batch_size, distributed=True)
 
     def test_dataloader(self) -> OrderedBatches:
-        """The test split in order."""
+        """Return the batches of the test split in order; every process reads all of them."""
         self.setup()
         return OrderedBatches(self.splits.test, batch_size=self.eval_batch_size)
 
 
 def image_shape_of(data: ArrayDataModule) -> tuple[int, int, int]:
-    """(C, H, W) of data that are known to be images.
+    """Return the shape (C, H, W) of data that are known to be images.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits

@@ -1,4 +1,4 @@
-"""Iterators over an array: endless shuffled minibatches, single or in blocks; the same few again; one ordered pass."""
+"""Iterators over an array: endless shuffled minibatches, blocks of them, the same few repeated, or one ordered pass."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["BatchStream", "Blocks", "OrderedBatches", "RepeatedBatches"]
 
 
 class BatchStream:
-    """An endless stream of shuffled minibatches whose order is a function of (seed, epoch) alone.
+    """An endless stream of shuffled minibatches whose order depends only on the seed and the epoch.
 
     An epoch has ⌈n/B⌉ batches; the last one is short if B does not divide n. Batch t is
 
         e, i = divmod(t, ⌈n/B⌉)
         batch_t = array[π_e[iB : (i+1)B]],   π_e = randperm(n) keyed by (seed, "order", e)
 
-    so a stream that starts at ``position = t`` equals an uninterrupted one, without a replay. It deliberately has no
-    ``state_dict``: Lightning would save and restore it, but prefetches one batch, so that a resumed run would skip one
-    batch. With several processes, each process reads only its own rows of a minibatch: see
-    :func:`eblvm_lit.core.shards.shard_of`.
+    so that a stream that starts at ``position = t`` continues an interrupted stream exactly, without drawing the
+    earlier batches again. The class has no ``state_dict`` on purpose: Lightning would save and restore it, but as
+    Lightning prefetches one batch, a resumed run would skip a batch. With several processes, each process reads only
+    its own examples of a minibatch: see :func:`eblvm_lit.core.shards.shard_of`.
 
     Args:
         array: The data, shape (n, *event_shape), n >= 1.
-        batch_size: Rows of a batch, B >= 1.
+        batch_size: The number B of examples in a batch, B >= 1.
         seed: Seed of the order.
-        position: Iteration index of the next batch.
+        position: Iteration t of the next batch.
         augment: A function of (batch, t, shard) that augments batch t, possibly in place. It must not depend on earlier
-            calls, so that a resumed run sees the same batches.
+            calls, so that a resumed run uses the same batches.
 
     Attributes:
-        position: As above; set it before iterating, read it at any time.
+        position: The iteration of the next batch; set it only before iterating.
 
     Example:
         >>> stream = BatchStream(torch.arange(5), batch_size=2, seed=3)
@@ -63,10 +63,10 @@ class BatchStream:
         self.seed = seed
         self.position = position
         self.augment = augment
-        self._last: tuple[int, torch.Tensor] | None = None  # an epoch and its order
+        self._last: tuple[int, torch.Tensor] | None = None  # the last used epoch and its order
 
     def rows(self, position: int) -> torch.Tensor:
-        """The row indices of the batch at a position, in its order, whatever process holds them."""
+        """Return the indices of the examples in the batch at a position, in order, over all processes."""
         epoch, i = divmod(position, -(-len(self.array) // self.batch_size))
         if self._last is None or self._last[0] != epoch:
             order = torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
@@ -85,13 +85,13 @@ class BatchStream:
 
 
 class Blocks:
-    """The minibatches of a stream in lists; one call of Lightning's training loop processes one list.
+    """An iterator over lists of minibatches; one call of Lightning's training loop processes one list.
 
-    A list ends where the iteration is a multiple of ``size``, wherever the stream starts.
+    A list ends whenever the iteration is a multiple of ``size``: the first list of a resumed run may be shorter.
 
     Args:
-        stream: The minibatches.
-        size: Minibatches per block.
+        stream: The stream of minibatches.
+        size: Number of minibatches in a list.
 
     Example:
         >>> stream = BatchStream(torch.arange(6), batch_size=2, position=2)
@@ -111,16 +111,16 @@ class Blocks:
 
 
 class RepeatedBatches:
-    """The same few minibatches again and again, in order: batch t is number t mod n of n.
+    """An iterator that repeats the same n minibatches in order: iteration t uses batch t mod n.
 
-    A pass of Lightning's loop has n batches, and starts with the batch of the iteration it starts at: a resumed run may
-    start in the middle of a pass. With several processes, each process reads only its own rows, as in
+    One pass yields n batches. It starts with the batch of the current iteration, which after resuming a run need not be
+    the first of the n batches. With several processes, each process reads only its own examples, as in
     :class:`BatchStream`.
 
     Args:
         array: The data, shape (n_rows, *event_shape).
-        batch_size: Rows of a batch; the last one may be short.
-        position: Tells the iteration index of a pass's first batch, when the pass starts.
+        batch_size: Number of examples in a batch; the last batch may be shorter.
+        position: A function that is called at the start of a pass and returns the iteration of its first batch.
 
     Example:
         >>> batches = RepeatedBatches(torch.arange(5), batch_size=2, position=lambda: 7)
@@ -137,7 +137,7 @@ class RepeatedBatches:
         return -(-len(self.array) // self.batch_size)
 
     def rows(self, position: int) -> torch.Tensor:
-        """The row indices of the batch at a position, counted through all passes."""
+        """Return the indices of the examples in the batch at a position, which counts on through all passes."""
         start = position % len(self) * self.batch_size
         return torch.arange(start, min(start + self.batch_size, len(self.array)))
 
@@ -146,16 +146,16 @@ class RepeatedBatches:
         for position in range(first, first + len(self)):
             rows = self.rows(position)
             shard = shard_of(len(rows))
-            yield self.array[rows if shard is None else rows[shard.rows]]  # a copy, as below
+            yield self.array[rows if shard is None else rows[shard.rows]]  # indexing copies
 
 
 class OrderedBatches:
-    """One pass over an array in order.
+    """An iterator over the batches of an array in order, for one pass.
 
     Args:
         array: The data, shape (n, *event_shape).
-        batch_size: Rows of a batch; the last one may be short.
-        distributed: Whether process r of R gets the batches r, r + R, r + 2R, ... only. All processes get the same
+        batch_size: Number of examples in a batch; the last batch may be shorter.
+        distributed: Whether process r of R gets only the batches r, r + R, r + 2R, ... All processes get the same
             number of batches, of which the last one may be empty.
 
     Example:
@@ -175,5 +175,5 @@ class OrderedBatches:
     def __iter__(self) -> Iterator[torch.Tensor]:
         for first in range(0, len(self) * self.size, self.size):
             start = (first + self.rank) * self.batch_size
-            # a copy, so that in-place changes of a batch do not change the data set
+            # Copy, so that in-place changes of a batch do not change the data set.
             yield self.array[start : start + self.batch_size].clone()

@@ -33,14 +33,14 @@ class Blobs(ToyDataModule):
         return centres[c] + stds[c].unsqueeze(1) * eps
 
     def log_density(self, v: torch.Tensor) -> torch.Tensor:
-        """log p(v), shape (B,), of v (B, 2)."""
+        """Compute log p(v), shape (B,), for points v (B, 2)."""
         centres, stds = (torch.tensor(x, dtype=v.dtype, device=v.device) for x in (self.centres, self.stds))
         squares = (v.unsqueeze(1) - centres).square().sum(-1) / stds.square()
         return (-0.5 * squares - (2 * math.pi * stds.square()).log()).logsumexp(1) - math.log(len(centres))
 
 
 class DiamondBlobs(Blobs):
-    """Four Gaussians of std 0.1 one unit along each half-axis.
+    """Four Gaussians of standard deviation 0.1, with means at distance 1 from the origin on the axes.
 
         p(v) = ¼ Σ_c N(v; μ_c, 0.1² I),  μ = (±1, 0), (0, ±1)
 
@@ -59,7 +59,7 @@ class DiamondBlobs(Blobs):
 
 
 class TriangleBlobs(Blobs):
-    """Three Gaussians of std 0.1 on the corners of an equilateral triangle.
+    """Three Gaussians of standard deviation 0.1 at the corners of an equilateral triangle.
 
         p(v) = ⅓ Σ_c N(v; μ_c, 0.1² I),  μ = (0, 1), (√3/2, −½), (−√3/2, −½)
 
@@ -78,7 +78,7 @@ class TriangleBlobs(Blobs):
 
 
 class LineBlobs(Blobs):
-    """Three Gaussians of std 0.1 on a diagonal.
+    """Three Gaussians of standard deviation 0.1 on a diagonal line.
 
         p(v) = ⅓ Σ_c N(v; μ_c, 0.1² I),  μ = (−1, −1), (0, 0), (1, 1)
 
@@ -116,12 +116,12 @@ class TwoBlobs(Blobs):
 
 
 class TwentyFiveGaussians(Blobs):
-    """Twenty-five Gaussians of std 0.05 on a grid of five times five, two units apart.
+    """Twenty-five Gaussians of standard deviation 0.05 on a grid of five by five, two units apart.
 
         p(v) = 1/25 Σ_c N(v; μ_c, 0.05² I),  μ = (2i, 2j),  i, j = −2, ..., 2
 
-    Modes are forty standard deviations apart: the usual test of whether a method finds them all. Reference: Gulrajani
-    et al. 2017, arXiv:1704.00028, code, before it divides by 2.828. Splits are of shape (n, 2).
+    The modes are forty standard deviations apart: a common test of whether a method finds all modes. Reference:
+    Gulrajani et al. 2017, arXiv:1704.00028, code, without its division by 2.828. Splits are of shape (n, 2).
 
     Example:
         >>> v = TwentyFiveGaussians().sample(1000, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Curves in the plane: those without noise have no density with respect to area, those with noise a known one."""
+"""Points on curves in the plane: without noise they have no density, with noise a known one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Circle", "Moons", "Rings", "SwissRoll", "TwoSpirals"]
 
 
 class SwissRoll(ToyDataModule):
-    """A spiral, which is the swiss roll viewed along its axis.
+    """A spiral in the plane: the swiss roll viewed along its axis.
 
         v = t (cos t, sin t),  t = 3π/2 (1 + 2u),  u uniform on [0, 1]
 
@@ -38,12 +38,12 @@ class SwissRoll(ToyDataModule):
 
 
 class Moons(ToyDataModule):
-    """Two interleaved half circles, each an even grid of angles, shuffled.
+    """Two interleaved half circles, each sampled at evenly spaced angles, in random order.
 
         v = (cos a, sin a) or (1 − cos a, ½ − sin a),  a evenly spaced on [0, π]
 
     Reference: ``sklearn.datasets.make_moons``, as in the toy sets of the code of Bao et al. 2020. Splits are
-    of shape (n, 2); those of one size hold the same points in another order.
+    of shape (n, 2); splits of the same size contain the same points in a different order.
 
     Example:
         >>> v = Moons().sample(1000, torch.Generator().manual_seed(0))
@@ -60,17 +60,17 @@ class Moons(ToyDataModule):
         b = torch.linspace(0, math.pi, n - n // 2, dtype=torch.float32)
         outer = torch.stack([a.cos(), a.sin()], dim=1)
         inner = torch.stack([1 - b.cos(), 0.5 - b.sin()], dim=1)
-        # in sorted order, the first batches of a split would cover only one end of a moon
+        # Shuffle: in sorted order, a batch of the validation or test split would cover only a part of a moon.
         return torch.cat([outer, inner])[torch.randperm(n, generator=generator)]
 
 
 class Circle(ToyDataModule):
-    """The unit circle as an even grid of angles, shuffled.
+    """The unit circle, sampled at evenly spaced angles, in random order.
 
         v = (cos a, sin a),  a = 2π i / n,  i = 0, ..., n − 1
 
     Reference: the toy sets of the code of Bao et al. 2020. Splits are of shape (n, 2); those of one size
-    hold the same points in another order.
+    contain the same points in a different order.
 
     Example:
         >>> v = Circle().sample(1000, torch.Generator().manual_seed(0))
@@ -88,7 +88,7 @@ class Circle(ToyDataModule):
 
 
 class Rings(ToyDataModule):
-    """Four rings of equal weight around the origin, with Gaussian noise of std s = 0.08.
+    """Four rings of equal weight around the origin, with Gaussian noise of standard deviation s = 0.08.
 
         v = r (cos a, sin a) + s ε,  r uniform on {0.75, 1.5, 2.25, 3},  a uniform on [0, 2π]
         p(v) = ¼ Σ_r exp(−(|v|² + r²) / 2s²) I₀(|v| r / s²) / 2πs²
@@ -114,23 +114,23 @@ class Rings(ToyDataModule):
         return torch.stack([r * a.cos(), r * a.sin()], dim=1) + self.std * eps
 
     def log_density(self, v: Tensor) -> Tensor:
-        """log p(v), shape (B,), of v (B, 2)."""
+        """Compute log p(v), shape (B,), for points v (B, 2)."""
         r = torch.tensor(self.radii, dtype=v.dtype, device=v.device)
         variance = self.std**2
         distance = v.norm(dim=1, keepdim=True)
-        # i0e(x) is exp(-x) I_0(x), which completes the square and does not overflow
+        # i0e(x) is exp(-x) I_0(x): the factor exp(-x) completes the square, and i0e does not overflow as I_0 does
         terms = -0.5 * (distance - r).square() / variance + torch.special.i0e(distance * r / variance).log()
         return terms.logsumexp(1) - math.log(2 * math.pi * variance * len(self.radii))
 
 
 class TwoSpirals(ToyDataModule):
-    """Two spirals, each the other's reflection through the origin, with noise of two kinds.
+    """Two spirals, each the reflection of the other through the origin, with uniform and Gaussian noise.
 
         v = ± (−a cos a + u₁/2, a sin a + u₂/2) / 3 + s ε,  a = 3π √u₀,  s = 0.1
 
-    with u uniform on [0, 1] and ε standard normal. The density is an integral over a, of a product of two differences
-    of normal distribution functions. Reference: "2spirals" of Grathwohl et al. 2019, arXiv:1810.01367, code. Splits are
-    of shape (n, 2).
+    with u₀, u₁ and u₂ uniform on [0, 1] and ε standard normal. The density is an integral over a; the integrand is a
+    product, over the two coordinates, of differences of normal distribution functions. Reference: "2spirals" of
+    Grathwohl et al. 2019, arXiv:1810.01367, code. Splits are of shape (n, 2).
 
     Example:
         >>> v = TwoSpirals().sample(1000, torch.Generator().manual_seed(0))
@@ -142,11 +142,11 @@ class TwoSpirals(ToyDataModule):
     bounds = ((-4.0, 4.0), (-4.0, 4.0))
     std = 0.1
     jitter = 1 / 6
-    n_nodes = 300  # midpoints of a: the arc between two is less than a standard deviation
+    n_nodes = 300  # values of a in the quadrature: the arc between two of them is shorter than std
 
     @staticmethod
     def curve(a: Tensor) -> Tensor:
-        """The first spiral, shape (n, 2), of a (n,)."""
+        """Return points of the first spiral without noise, shape (n, 2), at the parameters a (n,)."""
         return torch.stack([-a * a.cos(), a * a.sin()], dim=1) / 3
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -157,10 +157,10 @@ class TwoSpirals(ToyDataModule):
         return sign * (self.curve(3 * math.pi * u[:, 0].sqrt()) + self.jitter * u[:, 1:]) + self.std * eps
 
     def log_density(self, v: Tensor) -> Tensor:
-        """log p(v), shape (B,), of v (B, 2), by quadrature over a."""
+        """Compute log p(v), shape (B,), for points v (B, 2), by quadrature over a."""
         a = 3 * math.pi / self.n_nodes * (torch.arange(self.n_nodes, dtype=v.dtype, device=v.device) + 0.5)
         starts = self.curve(a)
-        # a has the density 2a / 9π²
+        # The density of a is 2a / 9π².
         weights = a / a.sum()
 
         def density(v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels from scikit-learn: real data that need no download."""
+"""The handwritten digits of 8 x 8 pixels in scikit-learn: real data that need no download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_VALUE = 16
 
 
 class Digits(ArrayDataModule):
-    """scikit-learn's digits as flat vectors, in one fixed shuffled split.
+    """The digits of scikit-learn as flat vectors, shuffled and split in one fixed way.
 
         v = x / 16 in [0, 1]^64
 
@@ -40,13 +40,13 @@ class Digits(ArrayDataModule):
         return Splits(*(part.float() / MAX_VALUE for part in split("data")))
 
     def load_labels(self) -> Splits:
-        """The digits, in {0..9}."""
+        """Return the digits, in {0..9}, as labels."""
         return split("target")
 
 
 def split(key: str) -> Splits:
-    """Shuffle the rows of the file, pixels (1797, 64) or labels (1797,), and split them."""
-    from sklearn.datasets import load_digits  # a slow import
+    """Shuffle an array of scikit-learn's data set, pixels (1797, 64) or labels (1797,), and split it."""
+    from sklearn.datasets import load_digits  # imported here, because the import is slow
 
     rows = torch.from_numpy(cast("dict[str, np.ndarray]", load_digits())[key])
     # The file is ordered by writer: without shuffling, the splits would have different distributions.

@@ -1,4 +1,4 @@
-"""Files of data sets that are never downloaded, or one sentence that says where they were looked for; without torch."""
+"""Checks for data files that cannot be downloaded, with one clear sentence if one is missing; imports no torch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
-    """Refuse the configuration of one of our data sets whose ``path`` is no folder, before torch is imported.
+    """Raise an error, before torch is imported, if the ``path`` of a data configuration is not a folder with files.
 
-    Each data set says itself what else is missing, when it is set up.
+    Only data sets of this package are checked. What else is missing, each data set reports itself at ``setup``.
+
+    Args:
+        data: The configuration of the data.
 
     Raises:
-        DataError: Says where it was looked for.
+        DataError: If the folder is missing or empty; the message says where it was searched.
 
     Example:
         >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
@@ -32,10 +35,10 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
 
 
 def visible(folder: Path) -> list[Path]:
-    """The entries of a folder by name, without hidden ones.
+    """List the entries of a folder, sorted by name, without hidden ones.
 
     Raises:
-        DataError: The folder is missing or empty.
+        DataError: If the folder is missing or empty.
     """
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
@@ -44,10 +47,10 @@ def visible(folder: Path) -> list[Path]:
 
 
 def faces_file(root: Path) -> Path:
-    """The file of the Frey faces in a folder.
+    """Return the path of the file of the Frey faces in a folder.
 
     Raises:
-        DataError: It is missing.
+        DataError: If the file is missing.
     """
     path = root.expanduser().absolute() / FACES
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Frey faces: 1965 frames of one face, 28 x 20 grey values each."""
+"""The Frey faces: 1965 video frames of one face, each of 28 x 20 grey values."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class FreyFace(ArrayDataModule):
     shape (1400, 560), (300, 560) and (265, 560), float32; a vector is 28 rows of 20 pixels.
 
     Args:
-        root: Folder with ``frey_rawface.mat``.
-        batch_size: Rows of a training batch.
-        eval_batch_size: Rows of a validation or test batch.
+        root: Folder that contains ``frey_rawface.mat``.
+        batch_size: Number of examples in a training batch.
+        eval_batch_size: Number of examples in a validation or test batch.
         seed: Seed of the order of the training batches.
-        standardise: Subtract the mean of the training split and divide by its standard deviation (one number each,
-            over all pixels).
+        standardise: Whether to subtract the mean of the training split and divide by its standard deviation, each one
+            number over all pixels.
 
     Raises:
-        DataError: At loading, if the file is missing, damaged or not the Frey faces.
+        DataError: Raised by ``setup`` if the file is missing, damaged or not the Frey faces.
 
     Example:
         >>> data = FreyFace(root="nowhere")
@@ -63,28 +63,28 @@ class FreyFace(ArrayDataModule):
         self.root = Path(self.root)
 
     def load(self) -> Splits:
-        """Read the file and split it."""
+        """Read the faces from their file and split them in the order of the file."""
         v = torch.from_numpy(read_faces(self.root)).float() / 255
         if self.standardise:
             v = (v - TRAIN_MEAN) / TRAIN_STD
         return Splits(*v.split(SIZES))
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """Grey values of vectors on their loaded scale, rounded and clamped, uint8."""
+        """Convert vectors, standardised if the data are, back to grey values, rounded and clamped, uint8."""
         return super().as_bytes(batch * TRAIN_STD + TRAIN_MEAN if self.standardise else batch)
 
 
 def read_faces(root: Path) -> np.ndarray:
-    """Read the faces' bytes, one image a row, from ``root/frey_rawface.mat``.
+    """Read the bytes of the faces, one image per row, from ``root/frey_rawface.mat``.
 
     Args:
-        root: Folder with the file.
+        root: Folder that contains the file.
 
     Returns:
-        uint8 array of shape (1965, 560), C-contiguous.
+        The images, uint8, shape (1965, 560), C-contiguous.
 
     Raises:
-        DataError: The file is missing or another one.
+        DataError: If the file is missing, or has another SHA-256 digest.
 
     Example:
         >>> read_faces(Path("nowhere"))
@@ -93,9 +93,10 @@ def read_faces(root: Path) -> np.ndarray:
     """
     path = faces_file(root)
     content = path.read_bytes()
-    # before scipy reads it: of a damaged file it may believe a type or a size, and end with a segmentation fault
+    # Check the digest before scipy reads the file: scipy trusts types and sizes in a damaged file, and may crash with a
+    # segmentation fault.
     if hashlib.sha256(content).hexdigest() not in SHA256:
         raise DataError(f"{path} is damaged or another file, by its SHA-256 sum: put {FACES_URL} there.")
-    from scipy.io import loadmat  # a slow import
+    from scipy.io import loadmat  # imported here, because the import is slow
 
-    return loadmat(io.BytesIO(content))[KEY].T.copy()  # torch needs writable memory
+    return loadmat(io.BytesIO(content))[KEY].T.copy()  # a copy, because torch needs writable memory

@@ -1,4 +1,4 @@
-"""Images of any folder, with or without one subfolder per class."""
+"""The images in any folder, with or without one subfolder per class."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["ImageFolder"]
 
 log = logging.getLogger(__name__)
 
-VERSION = "upright"  # of the decoding: prepared files of another one are not used
-SIDES = (8, 16, 32)  # all networks of images take these, and 32 x 32 pixels train in minutes on a CPU
+VERSION = "upright"  # version of the decoding: prepared files of another version are not used
+SIDES = (8, 16, 32)  # sizes that all image networks support; 32 x 32 pixels train in minutes on a CPU
 KINDS = {1: "grey", 3: "colour"}
-N_MEASURED = 1000  # images whose headers are read to choose a size
+N_MEASURED = 1000  # largest number of images whose headers are read to choose a size
 
 
 class Listing(NamedTuple):
-    """The files of a folder, training images first, then n_test test images; labels (n,) if there are classes."""
+    """The files of a folder: first training images, then n_test test images; with labels (n,) if there are classes."""
 
     files: list[Path]
     n_test: int
@@ -43,28 +43,31 @@ class Listing(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class ImageFolder(ImageDataModule):
-    """The images in a folder, (channels, H, W); subfolders, if any, are classes and give the labels.
+    """The images in a folder, each of shape (channels, H, W); subfolders, if any, are classes and define the labels.
 
-    The folder contains images, or one subfolder of images per class. It may be divided into ``train`` and ``test``,
-    each organised like this; otherwise a fixed random choice of test_size images is the test split. The first use
-    decodes the images, turned as viewers show them, into ``root/prepared``; later uses memory-map that file. After any
-    change of the folder, the images are decoded again.
+    The folder contains images, or one subfolder of images per class. It may be divided into two folders ``train`` and
+    ``test``, each organised in this way; otherwise a fixed random choice of ``test_size`` images is the test split. The
+    first use decodes the images, rotated as image viewers show them, into ``root/prepared``; later uses memory-map that
+    file. If anything in the folder has changed, the images are decoded again.
 
     Args:
-        path: The folder.
+        path: The folder of the images.
         root: Folder for the decoded images.
         size: Height and width after cropping to a square and resampling; None keeps the size, which must be the same
-            for all images. Runs choose one: see :meth:`find_options`.
-        crop: Height and width of the central square; None with a size crops the largest square.
-        channels: 1 (grey) or 3 (colour), to which the files are converted; None: grey if all of them are.
-        split_folders: Whether the folder has ``train`` and ``test``; None: if it contains no other folders.
-        test_size: Number of test images, if there are no such folders, or a fraction of all images.
+            for all images. Runs replace None by a fitting size: see :meth:`find_options`.
+        crop: Height and width of the central square in pixels; if None and ``size`` is given, the largest square is
+            cropped.
+        channels: Number of channels to which the images are converted: 1 (grey) or 3 (colour). None means grey if all
+            images are grey.
+        split_folders: Whether the folder is divided into ``train`` and ``test``; None means yes if both exist. Other
+            folders beside these two are then an error.
+        test_size: Number of test images, or their fraction of all images, if the folder is not divided.
         value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class;
             the validation images are a fixed random choice.
 
     Raises:
-        DataError: At loading, if the folder is missing or empty, a file cannot be decoded, or the images differ in size
-            without size and crop.
+        DataError: Raised by ``setup`` if the folder is missing or empty, if a file cannot be decoded, or if the images
+            differ in size and neither ``size`` nor ``crop`` is given.
 
     Example:
         >>> ImageFolder(path="nowhere", root="nowhere", size=32, channels=1).event_shape
@@ -88,15 +91,16 @@ class ImageFolder(ImageDataModule):
 
     @functools.cached_property
     def image_shape(self) -> tuple[int, int, int]:
-        """(channels, H, W); without size and crop, the size of the first image."""
+        """Return (channels, H, W), where H and W are the first image's if neither size nor crop is given."""
         side = self.size or self.crop
         channels = self.channels or (1 if set(map(Image.getmodebase, self._headers[0])) == {"L"} else 3)
         return (channels, *((side, side) if side else self._headers[1][0]))
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """A size, channels and a batch size for what is in the folder, where they are open or cannot be.
+        """Choose a size and channels if they are None, and a batch size if there are too few images for the given one.
 
-        The size is that of 8, 16 and 32 pixels which is nearest to the shorter side of a typical image, or the crop.
+        The size is the crop if that is given, and otherwise the one among 8, 16 and 32 pixels that is nearest to the
+        shorter side of a typical image.
 
         Example:
             >>> import tempfile
@@ -129,7 +133,7 @@ class ImageFolder(ImageDataModule):
         )
 
     def read(self) -> Images:
-        """List the folder, and decode its images at the first use."""
+        """List the files of the folder, and decode the images unless a prepared file has them."""
         files, n_test, labels, self.class_names = self._listing
         stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
         key = fingerprint(VERSION, stamps, self.image_shape, self.crop)
@@ -160,7 +164,7 @@ class ImageFolder(ImageDataModule):
 
     @functools.cached_property
     def _headers(self) -> tuple[list[str], list[tuple[int, int]]]:
-        """Modes and (height, width) of the images by name, of large folders of some at equal distances."""
+        """Read the modes and the (height, width) of at most ``N_MEASURED`` images, evenly spaced in order of names."""
         modes = []
         shapes = []
         files = sorted(self._listing.files)
@@ -200,18 +204,21 @@ class ImageFolder(ImageDataModule):
 
 
 def shuffled(n: int, name: str) -> list[int]:
-    """A fixed random order: files are sorted by class, so without it the splits would have different distributions."""
+    """Return a fixed random order of n files.
+
+    Files are sorted by class: without shuffling, the splits would have different distributions.
+    """
     return torch.randperm(n, generator=keyed_generator(0, "image_folder", name)).tolist()
 
 
 def list_images(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...] | None]:
-    """List the files of a folder, or of its subfolders, which then are classes.
+    """List the files in a folder or, if it contains folders, in these, which then are classes.
 
     Returns:
-        The files by name, the class index of each (0 without classes), and the class names or None.
+        The files sorted by class and name, the class index of each (0 without classes), and the class names or None.
 
     Raises:
-        DataError: The folder or a class folder is empty, or contains both files and folders.
+        DataError: If the folder or a class folder is empty, or if the folder contains both files and folders.
     """
     entries = visible(folder)
     classes = [path for path in entries if path.is_dir()]

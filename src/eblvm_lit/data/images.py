@@ -1,6 +1,7 @@
 """The base classes of image data modules: uint8 arrays of shape (n, C, H, W), converted to floats batch by batch."""
 
-# Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
+# There is no "from __future__ import annotations" here: subclasses in other modules inherit these dataclass fields, and
+# the check of arguments evaluates their annotations in the module of the subclass, where the names may be unknown.
 import functools
 import math
 from abc import abstractmethod
@@ -25,7 +26,7 @@ CHUNK = 4096
 
 
 class Images(NamedTuple):
-    """The published training and test parts: uint8 images (n, C, H, W), int64 labels (n, ...) or None."""
+    """The training and test parts of an image set as published: uint8 images (n, C, H, W), int64 labels (n, ...)."""
 
     train: torch.Tensor
     test: torch.Tensor
@@ -39,24 +40,24 @@ class ImageDataModule(ArrayDataModule):
 
         v = x / 255 in [0, 1] ("unit"), or x / 127.5 − 1 in [−1, 1] ("symmetric"),   x in {0..255}^(C x H x W)
 
-    The validation images are the last ones of the published training part. Published models are trained on all of
-    that part, and so are models here by default: the validation loss is then computed on training images.
-    ``train_on_val=false`` holds them out. Test images are never used for training.
+    The validation images are the last images of the published training part. The published models are trained on all of
+    that part, and by default so are models here: the validation loss is then computed on training images. With
+    ``train_on_val=false`` training does not use the validation images. It never uses test images.
 
     Args:
-        root: Folder with the files; missing files are downloaded to it.
-        value_range: The scale of v.
-        flip: Mirror each training image horizontally with probability ½ at every iteration; the choice is a function
-            of (seed, iteration) alone.
-        val_size: Number of validation images, or a fraction of those that are not for testing, such as 0.1.
+        root: Folder of the files; missing files are downloaded to it.
+        value_range: The range of the values of v.
+        flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
+            mirrored depends only on the seed and the iteration.
+        val_size: Number of validation images, or their fraction, such as 0.1, of all images that are not test images.
         train_on_val: Whether training uses the validation images, too.
         flatten: Whether v is a vector of C H W values, for models of vectors such as the GRBM.
-        batch_size: Images of a training batch.
-        eval_batch_size: Images of a validation or test batch.
+        batch_size: Number of images in a training batch.
+        eval_batch_size: Number of images in a validation or test batch.
         seed: Seed of the order of the training batches, and of the flips.
 
     Attributes:
-        class_names: The names of the labels 0, 1, ..., or of the attributes if a label has several.
+        class_names: The names of the labels 0, 1, ...; or the names of the attributes, if a label has several values.
 
     Example:
         >>> class Ramps(ImageDataModule):
@@ -90,22 +91,22 @@ class ImageDataModule(ArrayDataModule):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """(C, H, W), or (C H W,) with ``flatten``."""
+        """Return the shape of v: (C, H, W), or (C H W,) with ``flatten``."""
         return (math.prod(self.image_shape),) if self.flatten else self.image_shape
 
     @abstractmethod
     def read(self) -> Images:
-        """Read the whole set; every call returns the same images."""
+        """Read the whole image set; every call returns the same images."""
 
     def prepare_data(self) -> None:
-        """Download and decode missing files; Lightning calls this in one process per machine first."""
+        """Download and decode missing files; Lightning calls this first, in one process per machine."""
         self.setup()
 
     def load(self) -> Splits:
         """Read the images and split them.
 
         Raises:
-            DataError: A file is missing or damaged, or there are too few training images for val_size.
+            DataError: If a file is missing or damaged, or if there are not more training images than ``val_size``.
         """
         images = self._images
         n = len(images.train)
@@ -117,7 +118,7 @@ class ImageDataModule(ArrayDataModule):
         return self._split(*flat)
 
     def load_labels(self) -> Splits | None:
-        """The labels of the images, int64; None if there are none."""
+        """Return the labels of the images, int64; None if there are none."""
         images = self._images
         return None if images.train_labels is None else self._split(images.train_labels, images.test_labels)
 
@@ -130,28 +131,31 @@ class ImageDataModule(ArrayDataModule):
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
-        """Number of the first training images that are not in another split; validation images are the last ones."""
+        """Return the number of training images, the first ones, that are not in another split.
+
+        Validation images that are also used for training are the last training images.
+        """
         n = len(self.splits.train)
         n_all = len(self._images.train)
         return min(n, n_all - count_of(self.val_size, n_all)) if split == "val" else n
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch of bytes to float32 as models see it; floats stay as they are."""
+        """Convert a batch of bytes to float32 in the value range that models receive; floats are kept."""
         if batch.dtype == torch.uint8 and self.value_range == "symmetric":
             return batch.float().div_(127.5).sub_(1)
         return super().as_float(batch)
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """The inverse of :meth:`as_float`, rounded and clamped, uint8."""
+        """Invert :meth:`as_float`: convert floats to bytes, rounded and clamped."""
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Mirror a random half of a batch (B, *event_shape) on the CPU, in place."""
+        """Mirror each image of a batch (B, *event_shape) with probability ½, on the CPU and in place, if ``flip``."""
         if self.flip:
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]
-            # numpy mirrors bytes four times as fast as torch
+            # Mirror with numpy, which is four times as fast as torch for bytes.
             pixels = batch.view(-1, *self.image_shape).numpy()
             rows = flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]
@@ -160,15 +164,15 @@ class ImageDataModule(ArrayDataModule):
 
 @dataclass(kw_only=True, eq=False)
 class SmallImageDataModule(ImageDataModule):
-    """Images of 32 x 32 pixels, or downsampled by averaging squares of pixels, for quick experiments.
+    """Images of 32 x 32 pixels, or smaller ones for quick experiments, made by averaging squares of pixels.
 
     Args:
-        root: Folder with the files; missing files are downloaded to it.
+        root: Folder of the files; missing files are downloaded to it.
         size: Height and width: 32, or 16 or 8 after averaging squares of 2 x 2 or 4 x 4 pixels.
         value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
 
     Attributes:
-        channels: 1 (grey) or 3 (colour).
+        channels: Number of channels of the images: 1 (grey) or 3 (colour).
     """
 
     channels = 3
@@ -181,7 +185,7 @@ class SmallImageDataModule(ImageDataModule):
 
 
 def count_of(size: float, n: int) -> int:
-    """A number of rows that is given itself, or as a fraction of n; at least one.
+    """Return a number of images, given as an integer or as a fraction of n; a fraction means at least one image.
 
     Example:
         >>> count_of(30, 240), count_of(0.1, 240), count_of(0.1, 3)
@@ -194,12 +198,12 @@ def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:
     """Pad images with zeros, then average squares of pixels.
 
     Args:
-        images: uint8, shape (n, C, H, H).
-        padding: Rows and columns of zeros at each edge.
-        size: Height and width of the result; divides H + 2 padding.
+        images: The images, uint8, shape (n, C, H, H).
+        padding: Number of rows and columns of zeros added at each edge.
+        size: Height and width of the result; it must divide H + 2 padding.
 
     Returns:
-        uint8, shape (n, C, size, size), rounded to the nearest.
+        The smaller images, uint8, shape (n, C, size, size), rounded to the nearest byte.
 
     Example:
         >>> x = torch.tensor([[[[40, 80], [120, 200]]]], dtype=torch.uint8)

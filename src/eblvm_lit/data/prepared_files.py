@@ -1,4 +1,4 @@
-"""Image files that are decoded once, into one memory-mapped array of bytes."""
+"""The decoding of image files, once, into one memory-mapped array of bytes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from eblvm_lit.utils.io import read_cached, write_whole
 
 __all__ = ["decode_image", "decode_once", "fingerprint", "open_image", "size_of"]
 
-FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")  # EPS would start Ghostscript
+# EPS is not among them, because Pillow would start Ghostscript for it
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
 def fingerprint(*parts: object) -> str:
-    """Twelve hexadecimal digits that identify a list of values.
+    """Compute a digest of twelve hexadecimal digits that identifies a list of values.
 
     Example:
         >>> fingerprint("a.jpg", 32) == fingerprint("a.jpg", 64)
@@ -42,21 +43,21 @@ def decode_once(
 ) -> torch.Tensor:
     """Decode image files into one array on disk at the first call; memory-map the array at every call.
 
-    The file appears when it is complete, so that an interruption leaves nothing that is taken for the whole. A file
-    that was damaged later is made anew.
+    The array's file appears only when it is complete, so that an interrupted call never leaves a partial file. A file
+    that is found to be damaged is made again.
 
     Args:
-        target: The ``.npy`` file; its name must identify its content.
-        files: Lists the images, in the order of the array; called where they have to be decoded.
-        decode: Returns the pixels of a file, uint8, of the given shape; called from several threads.
-        shape: (C, H, W).
-        n: The number of images, by which a damaged array is recognised, too; None if only ``files`` knows it.
+        target: The ``.npy`` file of the array; its name must identify its content.
+        files: A function that lists the image files in the order of the array; called only if they must be decoded.
+        decode: A function that returns the pixels of a file, uint8, of the given shape; called from several threads.
+        shape: The shape (C, H, W) of an image.
+        n: The number of images, which serves to recognise a damaged array; None if only ``files`` knows it.
 
     Returns:
-        uint8, shape (n, C, H, W); changes never reach the file.
+        The array, uint8, shape (n, C, H, W); changes to it are not written to the file.
 
     Raises:
-        DataError: An image cannot be decoded, or the array cannot be written.
+        DataError: If an image cannot be decoded, or the array cannot be written.
 
     Example:
         >>> import tempfile
@@ -76,7 +77,7 @@ def decode_once(
             raise ValueError(f"{found.dtype} of shape {found.shape}")
         return torch.from_numpy(found)
 
-    def write(file) -> None:  # not into a mapped file: a full disk would end the process with SIGBUS
+    def write(file) -> None:  # not through a memory map: with a full disk that would kill the process by SIGBUS
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(sources), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -93,10 +94,10 @@ def decode_once(
 
 @contextlib.contextmanager
 def open_image(path: Path) -> Iterator[Image.Image]:
-    """Open an image file; its pixels are decoded at their first use, inside the context.
+    """Open an image file; its pixels are decoded at their first use, which must be inside the context.
 
     Raises:
-        DataError: The file is missing, not an image, too large, or cannot be decoded.
+        DataError: If the file is missing, not an image, too large, or cannot be decoded.
 
     Example:
         >>> with open_image(Path("nowhere.png")) as image:
@@ -112,12 +113,12 @@ def open_image(path: Path) -> Iterator[Image.Image]:
             f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or take it out of "
             "the folder."
         ) from error
-    except Exception as error:  # each format has its own exceptions, at opening and at decoding
+    except Exception as error:  # each format raises its own exceptions
         raise DataError(f"{path} is missing, damaged or no image: mend it or take it out of the folder.") from error
 
 
 def size_of(image: Image.Image) -> tuple[int, int]:
-    """Width and height of an image as a viewer shows it, by its header alone.
+    """Return the width and the height of an image as a viewer shows it, from its header only.
 
     Example:
         >>> image = Image.new("L", (4, 3))
@@ -125,24 +126,26 @@ def size_of(image: Image.Image) -> tuple[int, int]:
         >>> size_of(image)
         (3, 4)
     """
-    lies = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 and image.format != "TIFF"  # which Pillow turns
+    # Pillow itself rotates TIFF images
+    lies = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 and image.format != "TIFF"
     return image.size[::-1] if lies else image.size
 
 
 def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int | None) -> np.ndarray:
-    """The pixels of an image as a viewer shows it, cropped around its centre and resized.
+    """Decode the pixels of an image as a viewer shows it, cropped around its centre and resized.
 
     Args:
-        path: The file.
-        mode: ``L`` (grey) or ``RGB``, to which it is converted.
-        crop: Height and width of the central square in pixels; 0: the largest square; None: the whole image.
-        side: Height and width after antialiased bilinear resampling; None: as they are.
+        path: The image file.
+        mode: The mode to which the image is converted: ``L`` (grey) or ``RGB``.
+        crop: Height and width of the central square in pixels; 0 for the largest square; None for the whole image.
+        side: Height and width after antialiased bilinear resampling; None does not resize.
 
     Returns:
-        uint8, shape (1, height, width) or (3, height, width).
+        The pixels, uint8, shape (1, height, width) or (3, height, width).
 
     Raises:
-        DataError: The file cannot be decoded, or the image is smaller than the crop, or of an unknown scale.
+        DataError: If the file cannot be decoded, the image is smaller than the crop, or its values have 32 bits, whose
+            range is unknown.
 
     Example:
         >>> import tempfile
@@ -153,7 +156,7 @@ def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int |
     """
     with open_image(path) as stored:
         image = ImageOps.exif_transpose(stored)
-    if image.mode.startswith("I;16"):  # Pillow would cut off what is above 255
+    if image.mode.startswith("I;16"):  # Pillow's conversion would clip values at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise DataError(f"{path} has numbers of 32 bits, whose scale is unknown: convert it to 8 bits.")

@@ -22,9 +22,9 @@ class StandardNormalData(SampledData):
     and (2000, d), each drawn with a separate generator.
 
     Args:
-        v_dim: The dimension d.
-        batch_size: Rows of a training batch.
-        eval_batch_size: Rows of a validation or test batch.
+        v_dim: The dimension d of v.
+        batch_size: Number of examples in a training batch.
+        eval_batch_size: Number of examples in a validation or test batch.
         seed: Seed of the order of the training batches.
         sample_seed: Seed of the points.
 
@@ -44,7 +44,7 @@ class StandardNormalData(SampledData):
         self.event_shape = (self.v_dim,)
 
     def score(self, v: torch.Tensor) -> torch.Tensor:
-        """grad_v log p(v) = -v, shape (B, d)."""
+        """Return the score grad_v log p(v) = -v, shape (B, d)."""
         return -v
 
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:

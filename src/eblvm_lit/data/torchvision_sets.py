@@ -34,37 +34,37 @@ CURE = "delete it, and it is downloaded again, or put a whole one there."
 
 
 class TorchvisionImages(SmallImageDataModule):
-    """Images of 32 x 32 pixels of one of torchvision's classes.
+    """The base class of image sets of 32 x 32 pixels that torchvision provides.
 
-    The last 10,000 training images also serve as validation images by default. The files are those of torchvision;
-    missing ones are downloaded.
+    By default the last 10,000 training images also serve as validation images. The files are those of torchvision;
+    missing files are downloaded.
 
     Args:
-        root: Folder with the files.
+        root: Folder of the files.
         size, value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base
             classes.
 
     Raises:
-        DataError: At loading, if a file is missing or damaged.
+        DataError: Raised by ``setup`` if a file is missing or damaged.
     """
 
-    dataset: ClassVar[Any]  # the class of torchvision
-    padding = 0  # rows and columns of zeros that are added at each edge
+    dataset: ClassVar[Any]  # the class in torchvision.datasets
+    padding = 0  # number of rows and columns of zeros added at each edge
 
     @abstractmethod
     def files(self) -> dict[str, str | None]:
-        """The files, relative to the root, and their MD5 sums; None: any."""
+        """Return the files, relative to the root, and their MD5 sums; None if a file is not checked."""
 
     @abstractmethod
     def parts(self) -> list[tuple[Any, Any]]:
-        """Images (n, C, H, W) and labels (n,) of the training and the test part."""
+        """Read the images (n, C, H, W) and the labels (n,) of the training and the test part."""
 
     def download(self, folder: str) -> None:
-        """Download the files to a folder."""
+        """Download the data set's files to a folder."""
         self.dataset(folder, download=True)
 
     def read(self) -> Images:
-        """Read both parts, after their files have been verified."""
+        """Read both parts, after checking or downloading their files."""
         ensure(self.root, self.files(), self.dataset.__name__, self.download)
         pixels, labels = zip(*self.parts(), strict=True)
         images = (torch.as_tensor(np.ascontiguousarray(x)) for x in pixels)
@@ -75,8 +75,8 @@ class TorchvisionImages(SmallImageDataModule):
 class MNIST(TorchvisionImages):
     """Handwritten digits, zero-padded by 2 to (1, 32, 32); the labels are the digits.
 
-    60,000 training and 10,000 test images (``root/MNIST/raw/*-ubyte``, with or without ``.gz``). Reference: Bao et al.
-    2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
+    There are 60,000 training and 10,000 test images (``root/MNIST/raw/*-ubyte``, with or without ``.gz``). Reference:
+    Bao et al. 2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
 
     Example:
         >>> MNIST(root="nowhere").event_shape, MNIST(root="nowhere", size=16).event_shape
@@ -89,13 +89,13 @@ class MNIST(TorchvisionImages):
     class_names: tuple[str, ...] = tuple("0123456789")
 
     def files(self) -> dict[str, str | None]:
-        """Images and labels of the training part, then of the test part, unpacked or not."""
+        """Return the files of images and labels, first of the training part, each unpacked or packed, as it exists."""
         packed = [f"{self.dataset.__name__}/raw/{name}" for name, _ in self.dataset.resources]
         unpacked = [name.removesuffix(".gz") for name in packed]
         return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Images (n, 1, 28, 28) and labels."""
+        """Read the images (n, 1, 28, 28) and the labels (n,) of both parts."""
         train, labels, test, test_labels = (read_idx(self.root / name) for name in self.files())
         return [(train[:, None], labels.long()), (test[:, None], test_labels.long())]
 
@@ -103,8 +103,8 @@ class MNIST(TorchvisionImages):
 class FashionMNIST(MNIST):
     """Pictures of clothes in the format of MNIST, zero-padded by 2 to (1, 32, 32); labels are kinds of clothes.
 
-    60,000 training and 10,000 test images (``root/FashionMNIST/raw``). Reference: Xiao, Rasul and Vollgraf 2017,
-    "Fashion-MNIST".
+    There are 60,000 training and 10,000 test images (``root/FashionMNIST/raw``). Reference: Xiao, Rasul and Vollgraf
+    2017, "Fashion-MNIST".
 
     Example:
         >>> FashionMNIST(root="nowhere").class_names[9]
@@ -121,8 +121,8 @@ class FashionMNIST(MNIST):
 class CIFAR10(TorchvisionImages):
     """Small photographs, (3, 32, 32), of ten classes of objects.
 
-    50,000 training and 10,000 test images (``root/cifar-10-batches-py``). Reference: Bao et al. 2020 (BiSM), appendix:
-    all 50,000, in [0, 1], no flips; data by A. Krizhevsky.
+    There are 50,000 training and 10,000 test images (``root/cifar-10-batches-py``). Reference: Bao et al. 2020 (BiSM),
+    appendix, who train on all 50,000, in [0, 1] and without flips; data by A. Krizhevsky.
 
     Example:
         >>> CIFAR10(root="nowhere").event_shape, CIFAR10.class_names[6]
@@ -133,13 +133,13 @@ class CIFAR10(TorchvisionImages):
     class_names = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
     def files(self) -> dict[str, str | None]:
-        """The pickles, which may do anything when they are read: only those with the published MD5 sums are."""
+        """Return the pickle files with their MD5 sums, which are checked because reading a pickle can execute code."""
         meta = self.dataset.meta
         files = (*self.dataset.train_list, *self.dataset.test_list, (meta["filename"], meta["md5"]))
         return {f"{self.dataset.base_folder}/{name}": md5 for name, md5 in files}
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Both parts; torchvision has the channels last."""
+        """Read both parts, and move the channels to the front, which torchvision has last."""
         parts = (self.dataset(self.root, train=train) for train in (True, False))
         return [(part.data.transpose(0, 3, 1, 2), part.targets) for part in parts]
 
@@ -147,8 +147,8 @@ class CIFAR10(TorchvisionImages):
 class CIFAR100(CIFAR10):
     """Small photographs, (3, 32, 32), of a hundred classes of objects, none of which is a class of CIFAR10.
 
-    50,000 training and 10,000 test images (``root/cifar-100-python``). Reference: Krizhevsky 2009, "Learning multiple
-    layers of features from tiny images".
+    There are 50,000 training and 10,000 test images (``root/cifar-100-python``). Reference: Krizhevsky 2009, "Learning
+    multiple layers of features from tiny images".
 
     Example:
         >>> CIFAR100(root="nowhere").event_shape
@@ -160,11 +160,11 @@ class CIFAR100(CIFAR10):
 
 
 class SVHN(TorchvisionImages):
-    """House numbers, (3, 32, 32); the label is the digit in the middle.
+    """Photographs of house numbers, (3, 32, 32); the label is the digit in the middle.
 
-    73,257 training and 26,032 test images (``root/train_32x32.mat`` and ``test_32x32.mat``); the 531,131 easier extra
-    images are not used. Reference: Netzer et al. 2011, "Reading digits in natural images with unsupervised feature
-    learning".
+    There are 73,257 training and 26,032 test images (``root/train_32x32.mat`` and ``test_32x32.mat``); the 531,131
+    easier extra images are not used. Reference: Netzer et al. 2011, "Reading digits in natural images with unsupervised
+    feature learning".
 
     Example:
         >>> SVHN(root="nowhere").event_shape
@@ -176,17 +176,17 @@ class SVHN(TorchvisionImages):
     splits_read = ("train", "test")
 
     def files(self) -> dict[str, str | None]:
-        """The two MATLAB files."""
+        """Return the two MATLAB files and their MD5 sums."""
         listed = (self.dataset.split_list[split] for split in self.splits_read)
         return {name: md5 for _, name, md5 in listed}
 
     def download(self, folder: str) -> None:
-        """Download both files, which torchvision does one at a time."""
+        """Download both files; torchvision downloads one per call."""
         for split in self.splits_read:
             self.dataset(folder, split, download=True)
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Both parts."""
+        """Read the images and the labels of both parts."""
         parts = (self.dataset(self.root, split) for split in self.splits_read)
         return [(part.data, part.labels) for part in parts]
 
@@ -195,30 +195,30 @@ class SVHN(TorchvisionImages):
 class CelebA(ImageDataModule):
     """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
 
-    There are two protocols, whose FIDs are not comparable:
+    The papers use it in two ways, whose FIDs are not comparable:
 
     - ``crop=140, value_range=unit, flip=true, subset=null`` (BiSM, VaGES): 182,637 training images, which are
       the official training and validation parts (the latter also serve as validation images), and 19,962 test images;
     - ``crop=160, value_range=symmetric, flip=false, subset=50000`` (BiDVL): 50,000 training and 1,000 test
       images, a fixed random subset of all 202,599.
 
-    The files are in ``root/celeba``: the folder ``img_align_celeba`` and the lists ``list_eval_partition.txt`` and, if
-    there are to be labels, ``list_attr_celeba.txt``. The first use decodes the photographs into ``root/prepared``;
-    later uses memory-map that file and need no photographs. torchvision downloads the files and gives their MD5 sums,
-    and pandas reads the lists: torchvision's class takes 27 s for them at every start, pandas 1.1 s.
+    The files are in ``root/celeba``: the folder ``img_align_celeba``, the list ``list_eval_partition.txt`` and, only
+    for labels, the list ``list_attr_celeba.txt``. The first use decodes the photographs into ``root/prepared``; later
+    uses memory-map that file and do not need the photographs. torchvision downloads the files and provides their MD5
+    sums, but pandas reads the lists, in 1.1 s: torchvision's class would take 27 s at every start.
 
     Reference: Liu et al. 2015, "Deep learning face attributes in the wild"; Bao et al. 2020 and 2021; the crop of 160
     as in the code of BiDVL.
 
     Args:
-        root: Folder with ``celeba``; missing files are downloaded to it.
+        root: Folder that contains ``celeba``; missing files are downloaded to it.
         size: Height and width after resampling.
-        crop: Height and width of the central square of the 218 x 178 pixels.
+        crop: Height and width, in pixels, of the central square of a photograph, which has 218 x 178 pixels.
         subset: Number of training images drawn from the whole set; None uses the official parts.
         value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
 
     Raises:
-        DataError: At loading, if a file is missing or damaged.
+        DataError: Raised by ``setup`` if a file is missing or damaged.
 
     Example:
         >>> CelebA(root="nowhere", size=64).event_shape
@@ -238,8 +238,8 @@ class CelebA(ImageDataModule):
         self.image_shape = (3, self.size, self.size)
 
     def read(self) -> Images:
-        """Read the lists, and decode the photographs at the first use."""
-        import pandas as pd  # a slow import
+        """Read the lists, and decode the photographs unless a prepared file has them."""
+        import pandas as pd  # imported here, because the import is slow
 
         folder = self.root / FOLDER
         partition = "list_eval_partition.txt"
@@ -265,7 +265,7 @@ class CelebA(ImageDataModule):
         return Images(faces[:n_train], faces[n_train:], labels[:n_train], labels[n_train:])
 
     def _choose(self, parts: Any) -> tuple[list[str], int]:
-        """The names of all used images, training images first, and the number of training images."""
+        """Choose the images: return their file names, training images first, and the number of training images."""
         names = parts.index.tolist()
         if self.subset is None:
             return names, int((parts < 2).sum())
@@ -279,14 +279,15 @@ class CelebA(ImageDataModule):
 
 @dataclass(kw_only=True, eq=False)
 class Photographs(ImageDataModule):
-    """Colour photographs of any size, all of them in each split: the central square, resized.
+    """The base class of sets of colour photographs of any size, which are cropped to the central square and resized.
 
-    The first use decodes them into ``root/prepared``; later uses need no photographs. Missing files are downloaded.
+    These sets serve as outliers: the training and the test split are the same and contain all photographs. The first
+    use decodes them into ``root/prepared``; later uses do not need the photographs. Missing files are downloaded.
 
     Args:
-        root: Folder with the files.
+        root: Folder of the files.
         size: Height and width of the central square after resizing.
-        n_max: Largest number of photographs; the first ones are used.
+        n_max: Largest number of photographs; the first ones are used. None uses all.
         value_range, flip, val_size, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
     """
 
@@ -300,10 +301,10 @@ class Photographs(ImageDataModule):
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """All photographs in a fixed order; missing ones are downloaded."""
+        """Return the paths of all photographs in a fixed order; missing files are downloaded."""
 
     def read(self) -> Images:
-        """Decode the photographs at the first use."""
+        """Decode the photographs unless a prepared file has them."""
         name = type(self).__name__
         shape = self.image_shape
         target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
@@ -313,7 +314,7 @@ class Photographs(ImageDataModule):
 
 
 class Textures(Photographs):
-    """The 5,640 textures of the Describable Textures Dataset, all of its splits, as OpenOOD takes them.
+    """The 5,640 photographs of all splits of the Describable Textures Dataset, as in OpenOOD.
 
     The files are those of torchvision's ``DTD`` (``root/dtd``). Reference: Cimpoi et al. 2014, "Describing textures in
     the wild"; Zhang et al. 2023, arXiv 2306.09301 (OpenOOD).
@@ -324,17 +325,17 @@ class Textures(Photographs):
     """
 
     def files(self) -> list[Path]:
-        """The photographs of the three splits."""
+        """Return the paths of the photographs of all three splits."""
         ensure(self.root, {"dtd/dtd": None}, "DTD", lambda to: datasets.DTD(to, download=True))
         parts = [datasets.DTD(self.root, split, loader=Path) for split in ("train", "val", "test")]
         return [part[i][0] for part in parts for i in range(len(part))]
 
 
 class Places365(Photographs):
-    """The validation photographs of Places365, 36,500 of 365 kinds of places in no order, with a side of 256 pixels.
+    """The 36,500 validation photographs of Places365, of 365 kinds of places in random order, with 256 x 256 pixels.
 
-    The files are those of torchvision's ``Places365`` (in ``root/places365``). OpenOOD leaves out about a thousand, of
-    places that show the classes of CIFAR; these are not left out here. Reference: Zhou et al. 2017, "Places: a 10
+    The files are those of torchvision's ``Places365`` (in ``root/places365``). OpenOOD leaves out about a thousand
+    photographs that show objects of CIFAR's classes; here they are included. Reference: Zhou et al. 2017, "Places: a 10
     million image database for scene recognition"; Zhang et al. 2023, arXiv 2306.09301.
 
     Example:
@@ -343,7 +344,7 @@ class Places365(Photographs):
     """
 
     def files(self) -> list[Path]:
-        """The photographs in the order of the list."""
+        """Return the paths of the photographs in the order of the official list."""
         folder = self.root / "places365"
         small = {"split": "val", "small": True}
         needed = dict.fromkeys(("val_256", "places365_val.txt", "categories_places365.txt"))
@@ -352,16 +353,17 @@ class Places365(Photographs):
 
 
 def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: Callable[[str], object]) -> None:
-    """Download a data set if one of its files is missing, and refuse files with wrong MD5 sums before they are read.
+    """Download a data set if one of its files is missing, and check the MD5 sums of its files before they are read.
 
     Args:
         root: Folder of the files.
-        files: Files or folders, relative to root, and their MD5 sums; None: any.
-        dataset: The name of the class in ``torchvision.datasets``, for the error.
-        download: Downloads all files to a folder, from which they are moved: an interruption leaves none in parts.
+        files: Files or folders, relative to ``root``, and their MD5 sums; None if a file is not checked.
+        dataset: The name of the class in ``torchvision.datasets``, for the error message.
+        download: A function that downloads all files to a folder. The folder is temporary, and the complete files are
+            moved from it, so that an interrupted download leaves no partial file.
 
     Raises:
-        DataError: A file is missing and cannot be downloaded, or is damaged.
+        DataError: If a file is missing and cannot be downloaded, or is damaged.
 
     Example:
         >>> ensure(Path("/dev/null/mnist"), {"a.gz": None}, "MNIST", print)
@@ -375,7 +377,7 @@ def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: 
             with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
                 download(folder)
                 shutil.copytree(folder, root, dirs_exist_ok=True, copy_function=os.replace)
-        except Exception as error:  # exceptions of torchvision and the network share no base class
+        except Exception as error:  # exceptions of torchvision and of the network have no common base class
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DataError(
                 f"{missing} is missing and could not be downloaded ({reason}): put the files of "
@@ -389,14 +391,17 @@ def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: 
 def read_idx(path: Path) -> torch.Tensor:
     """Read a file of MNIST, which may be compressed.
 
-    torchvision reads unpacked files alone, and before it unpacks one it wants the MD5 sum of the official wrapper,
-    which a recompressed copy lacks: gzip's own sum is checked instead.
+    torchvision reads only unpacked files, and unpacks a file only if its MD5 sum is that of the official compressed
+    file, which a file that was compressed again does not have. This function relies on gzip's own checksum instead.
 
     Args:
-        path: The file; its name ends in ``.gz`` if it is compressed. What it holds is returned as a uint8 tensor.
+        path: The file; its name ends in ``.gz`` if it is compressed.
+
+    Returns:
+        The content of the file, uint8.
 
     Raises:
-        DataError: The file is damaged.
+        DataError: If the file is damaged.
     """
     try:
         if path.suffix != ".gz":
@@ -405,5 +410,5 @@ def read_idx(path: Path) -> torch.Tensor:
             file.write(gzip.decompress(path.read_bytes()))
             file.flush()
             return read_sn3_pascalvincent_tensor(file.name)
-    except Exception as error:  # torchvision asserts what it expects
+    except Exception as error:  # torchvision raises AssertionError for unexpected content
         raise DataError(f"{path} is damaged or cut off: {CURE}") from error

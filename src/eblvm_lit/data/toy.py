@@ -1,6 +1,7 @@
 """The base classes of generated data sets, and the checkerboard."""
 
-# Annotations are not postponed: subclasses in other modules inherit these fields, and their signatures are evaluated.
+# There is no "from __future__ import annotations" here: subclasses in other modules inherit these dataclass fields, and
+# the check of arguments evaluates their annotations in the module of the subclass, where the names may be unknown.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -19,18 +20,18 @@ __all__ = ["Checkerboard", "SampledData", "ToyDataModule"]
 class SampledData(ArrayDataModule):
     """A fixed sample of a distribution; a subclass sets the sizes and the name, and implements :meth:`sample`.
 
-    Each split is drawn with a generator keyed by (sample_seed, sample_name, split): all training seeds use the
-    same points, and no split depends on the size of another.
+    Each split is drawn with its own random generator, keyed by (sample_seed, sample_name, split). So the points are the
+    same for all training seeds, and no split depends on the size of another.
 
     Args:
-        batch_size: Rows of a training batch.
-        eval_batch_size: Rows of a validation or test batch.
+        batch_size: Number of examples in a training batch.
+        eval_batch_size: Number of examples in a validation or test batch.
         seed: Seed of the order of the training batches.
         sample_seed: Seed of the points.
 
     Attributes:
         sizes: Numbers of training, validation and test points.
-        sample_name: The name that keys the generator of the points.
+        sample_name: The name of the distribution, part of the key of the random generators.
 
     Example:
         >>> one, other = Checkerboard(seed=1), Checkerboard(seed=2)
@@ -48,13 +49,13 @@ class SampledData(ArrayDataModule):
         """Draw n points, shape (n, *event_shape), float32."""
 
     def load(self) -> Splits:
-        """Draw the three splits."""
+        """Draw the three splits, each with its own generator."""
         generators = [keyed_generator(self.sample_seed, self.sample_name, split) for split in Splits._fields]
         return Splits(*map(self.sample, self.sizes, generators))
 
 
 class ToyDataModule(SampledData):
-    """A sample of a distribution on the plane; a subclass sets the window.
+    """A sample of a distribution on the plane; a subclass sets the window in which it is drawn.
 
     Args:
         batch_size, eval_batch_size, seed, sample_seed: As in the base class.
@@ -64,17 +65,17 @@ class ToyDataModule(SampledData):
     bounds: ClassVar[Window]
     sizes = (50_000, 10_000, 10_000)
 
-    def log_density(self, v: torch.Tensor) -> torch.Tensor | None:  # noqa: ARG002 - of those that have a density
-        """log p(v), shape (B,), of v (B, 2); None where there is no density, or none that is known."""
+    def log_density(self, v: torch.Tensor) -> torch.Tensor | None:  # noqa: ARG002 - for subclasses
+        """Compute log p(v), shape (B,), for points v (B, 2); None if there is no known density."""
         return None
 
 
 class Checkerboard(ToyDataModule):
-    """The uniform distribution on two squares of the unit square that touch at its centre.
+    """The uniform distribution on two of the four quarters of the unit square, which touch at its centre.
 
         p(v) = 2 on [0, ½]² ∪ [½, 1]², 0 elsewhere
 
-    so that no model's mean log-likelihood exceeds log 2.
+    so that the expected log-likelihood of a model is at most log 2.
 
     Reference: Bao et al. 2020 (BiSM), toy experiment. 60,000 training and 10,000 test points as there, and
     10,000 additional validation points. Splits are of shape (n, 2).
@@ -90,12 +91,12 @@ class Checkerboard(ToyDataModule):
     bounds = ((-0.25, 1.25), (-0.25, 1.25))
 
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw v = (u + k) / 2, u uniform on the unit square and k ∈ {0, 1} the square; shape (n, 2)."""
+        """Draw v = (u + k) / 2, shape (n, 2), with u uniform on the unit square and k ∈ {0, 1} uniform."""
         square = torch.randint(2, (n, 1), generator=generator)
         return (torch.rand(n, 2, generator=generator, dtype=torch.float32) + square) / 2
 
     def log_density(self, v: torch.Tensor) -> torch.Tensor:
-        """log 2 on the two squares and minus infinity elsewhere, shape (B,), of v (B, 2)."""
+        """Compute log p(v), shape (B,), for v (B, 2): log 2 on the two squares and minus infinity elsewhere."""
         lower = ((v >= 0) & (v < 0.5)).all(1)
         upper = ((v >= 0.5) & (v <= 1)).all(1)
         return torch.where(lower | upper, math.log(2), -math.inf).to(v.dtype)

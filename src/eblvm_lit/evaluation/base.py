@@ -21,40 +21,41 @@ __all__ = ["ExampleMetric", "Metric", "mean_over_rows"]
 
 
 class Metric(Declares, MayNotApply):
-    """Numbers about a method and a split of its data.
+    """The base class of metrics: numbers that evaluate a method on one split of its data.
 
-    A metric takes the parts that it needs from :attr:`Method.parts`. Where one is missing, :meth:`applies` says so, or
-    it returns nothing. Its class declares which way each of its numbers is better, and their units: see
-    :class:`~eblvm_lit.utils.quantities.Declares`. A number that is not declared has neither.
+    A metric reads the model's parts (energy, posterior, ...) from :attr:`Method.parts`. If a part that it needs is
+    missing, :meth:`applies` is false or :meth:`evaluate` returns no numbers. The class declares for each of its numbers
+    the unit and whether higher or lower values are better: see :class:`~eblvm_lit.utils.quantities.Declares`. A number
+    that is not declared has no unit and no better direction.
 
     Attributes:
-        collective: Whether several processes compute it together; other metrics are computed by one of them.
+        collective: Whether all processes compute the metric together; if false, only one of them computes it.
     """
 
     collective = False
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
-        """Raise early the errors that :meth:`evaluate` would raise at the end, such as missing files."""
+        """Raise before training the errors that :meth:`evaluate` would raise after it, such as missing files."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """How numbers are computed that can be computed in several ways, in words, for the table of results.
+        """Describe, for the table of results, how those numbers were computed that have several ways to compute them.
 
         Args:
             method: The method.
-            data: Its data.
+            data: The method's data.
 
         Returns:
-            A few words by the number's name, without the split's prefix; nothing by default.
+            A dictionary from the number's name, without the split's prefix, to a few words; empty by default.
         """
         return {}
 
     def figure(self) -> Figure | None:
-        """Draw what the last evaluation found, into a file of the metric's name among the figures of the run.
+        """Draw the results of the last evaluation; the run saves the figure under the metric's name.
 
-        A metric with a figure is ``collective``, because one process draws all figures.
+        A metric with a figure must be ``collective``: one process draws all figures, and it needs the results.
 
         Returns:
-            None before an evaluation, and for metrics without a figure, which is the default.
+            The figure; None before the first evaluation, and by default, for metrics without a figure.
         """
         return None
 
@@ -64,21 +65,23 @@ class Metric(Declares, MayNotApply):
     ) -> dict[str, float]:
         """Evaluate a method to which the metric applies.
 
-        It is called under ``torch.no_grad``: gradients need ``torch.enable_grad``, or ``torch.func``.
+        This method is called under ``torch.no_grad``: code that needs gradients uses ``torch.enable_grad`` or
+        ``torch.func``.
 
         Args:
-            method: The method, on some device.
-            data: Its data, set up; all splits may be used, such as the training images that samples are compared with.
+            method: The method, on any device.
+            data: The method's data, after ``setup``. The metric may read all splits, for example the training images
+                with which samples are compared.
             split: The split to evaluate on: ``val`` or ``test``.
             generator: Source of all randomness, on the method's device.
 
         Returns:
-            Numbers by name, without the split's prefix; empty where the metric does not apply.
+            A dictionary from names, without the split's prefix, to numbers; empty if the metric does not apply.
         """
 
 
 class ExampleMetric(Metric):
-    """Numbers about a method that are computed from all examples of one split alone."""
+    """The base class of metrics that need only the examples of the evaluated split."""
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
@@ -92,22 +95,22 @@ class ExampleMetric(Metric):
         """Evaluate a method on examples.
 
         Args:
-            method: The method, on some device.
-            v: One whole split on that device, shape (n, *event), floats.
-            generator: Source of all randomness, on that device.
+            method: The method, on any device.
+            v: All examples of the split, on the method's device, shape (n, *event), floats.
+            generator: Source of all randomness, on the same device.
 
         Returns:
-            Numbers by name, without the split's prefix; empty where the metric does not apply.
+            A dictionary from names, without the split's prefix, to numbers; empty if the metric does not apply.
         """
 
 
 def mean_over_rows(fn: Callable[[Tensor], dict[str, Tensor]], v: Tensor, rows: int) -> dict[str, float]:
-    """Means of functions of single examples, evaluated on some rows at a time and summed in float64.
+    """Average functions of single examples over all examples, in chunks that fit into memory, summed in float64.
 
     Args:
-        fn: Maps (B, *event) to values of shape (B,), by name.
+        fn: A function that maps examples, shape (B, *event), to a dictionary of values, each of shape (B,).
         v: Examples, shape (n, *event).
-        rows: Largest B.
+        rows: Largest number B of examples for which ``fn`` is called at once.
 
     Example:
         >>> mean_over_rows(lambda v: {"total": v.sum(-1)}, torch.arange(6.0).view(3, 2), rows=2)

@@ -1,4 +1,4 @@
-"""A critic's estimate of the Fisher divergence, and the true value where it is known."""
+"""The Fisher divergence that a critic estimates, and its exact value where the data's density is known."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ ROWS = 1000
 class CriticDivergence(
     ExampleMetric,
     emits={
-        "fisher_divergence": Quantity(),  # a lower bound: the higher the better the critic, the lower the model
-        "fisher_divergence_true": Quantity(),  # of the given model, and the same for all critics
+        # A lower bound has no better direction: it rises when the critic improves, and falls when the model does.
+        "fisher_divergence": Quantity(),
+        # The exact divergence depends only on the model, which is given: it is equal for all critics.
+        "fisher_divergence_true": Quantity(),
         "fisher_divergence_relative_error": Quantity(-1),
     },
 ):
-    r"""The mean of a critic's bracket, ``fisher_divergence``; for methods that train a critic.
+    r"""The Fisher divergence of a model from data, as estimated by a trained critic: ``fisher_divergence``.
 
-    Where the distribution of the data is given and the model has a tractable marginal, it also gives the exact
-    divergence, ``fisher_divergence_true``, and, unless that is 0, the estimate's relative error,
-    ``fisher_divergence_relative_error``.
+    The estimate is the mean of :meth:`FisherCritic.bracket` over the examples, a lower bound. The metric applies to
+    methods that train such a critic. If the distribution of the data is given and the model has a tractable marginal,
+    the metric also computes the exact divergence, ``fisher_divergence_true``, and, unless that is 0, the estimate's
+    relative error, ``fisher_divergence_relative_error``.
 
     .. math:: D_F = \frac1n \sum_i \tfrac12 \|s_D(v_i) - s_\theta(v_i)\|^2
 
     Reference: Bao et al. 2021, appendix F.3.
 
     Args:
-        data_energy: The distribution of the data, as an energy; null where it is not known.
+        data_energy: The energy whose density is the distribution of the data; null if that is not known.
 
     Example:
         >>> from eblvm_lit.energies.perturbed import PerturbedGRBM
@@ -55,7 +58,7 @@ class CriticDivergence(
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The estimate at v, and the exact value; see :meth:`ExampleMetric.compute`."""
+        """Compute the critic's estimate and the exact divergence at v; see :meth:`ExampleMetric.compute`."""
         if not isinstance(method, FisherCritic):
             return {}
         found = mean_over_rows(lambda x: {"fisher_divergence": method.bracket(x, generator)}, v, ROWS)

@@ -10,11 +10,12 @@ __all__ = ["detection"]
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    r"""AUROC, AUPR and FPR95 of a score that should be higher for data than for outliers.
+    r"""Compute AUROC, AUPR and FPR95 of a score that should be higher for data than for outliers.
 
-    AUROC is the probability that :math:`s(v) > s(w)`, ties counting half; in AUPR the data are the positive class;
-    FPR95 is the fraction of outliers above the score that 95 % of the data exceed. All depend on ranks alone, of
-    which infinity has the first or the last.
+    AUROC is the probability that :math:`s(v) > s(w)` for data v and an outlier w, where ties count half. AUPR is the
+    area under the precision-recall curve with the data as the positive class. FPR95 is the fraction of outliers whose
+    score is above the threshold that 95 % of the data exceed. All three depend only on the ranks of the scores; an
+    infinite score has the first or the last rank.
 
     Args:
         inside: Scores of data, shape (n,).
@@ -26,7 +27,8 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """
     scores = torch.cat([inside, outside]).double()
     labels = torch.cat([torch.ones_like(inside), torch.zeros_like(outside)]).long()
-    # torchmetrics takes scores outside of [0, 1] for logits, and a sigmoid of energies of 50 and 60 makes ties of them
+    # torchmetrics applies a sigmoid to scores outside of [0, 1], which rounds scores such as 50 and 60 to ties: it gets
+    # ranks, scaled to [0, 1]
     ranks = scores.unique(return_inverse=True)[1].double() / len(scores)
     false_positives, true_positives, _ = binary_roc(ranks, labels)
     fpr95 = false_positives[torch.searchsorted(true_positives, 0.95)]

@@ -21,17 +21,18 @@ class FisherScore(
     ExampleMetric,
     emits={"fisher": Quantity(-1)},
 ):
-    r"""Mean score-matching loss of the exact marginal, ``fisher``; lower is better, and it may be negative.
+    r"""The mean score-matching loss of the exact marginal, ``fisher``; lower is better, and it may be negative.
 
     .. math:: \frac1n \sum_i \tfrac12 \|s(v_i)\|^2 + \nabla_v \cdot s(v_i)
         = \tfrac12 E\|s(v) - \nabla_v \log p_D(v)\|^2 - \tfrac12 E\|\nabla_v \log p_D(v)\|^2
 
-    Reference: Hyvarinen 2005, Theorem 1; Bao et al. 2020, section 5.1, who estimate the trace by one random
-    projection an example, while here it is exact. Applies to energies with a tractable free energy.
+    It applies to energies with a tractable free energy. Reference: Hyvarinen 2005, Theorem 1; Bao et al. 2020,
+    section 5.1, who estimate the divergence of the score with one random projection per example; here it is exact.
 
     Args:
-        max_differentiated: Largest size of v for which a divergence without closed form is computed by
-            differentiating the score once per dimension. The metric does not apply to such energies of larger v.
+        max_differentiated: Largest number of dimensions of v for which the divergence of the score is computed by
+            differentiating once per dimension. For larger v the metric applies only to energies with a closed form of
+            this divergence.
 
     Example:
         >>> from types import SimpleNamespace
@@ -47,7 +48,7 @@ class FisherScore(
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The mean loss of v; see :meth:`ExampleMetric.compute`."""
+        """Compute the mean loss of the examples v; see :meth:`ExampleMetric.compute`."""
         energy = method.parts.energy
         if not isinstance(energy, MarginalEnergy):
             return {}

@@ -13,20 +13,20 @@ __all__ = ["Gaussian", "Moments", "frechet_distance"]
 
 
 class Gaussian(NamedTuple):
-    """A normal distribution: mean (D,) and covariance (D, D), float64."""
+    """A normal distribution, given by its mean (D,) and covariance (D, D), in float64."""
 
     mean: Tensor
     covariance: Tensor
 
 
 class Moments:
-    r"""Running sums of rows and of their outer products, in float64.
+    r"""Running sums, in float64, from which the mean and the covariance of feature vectors are computed.
 
     .. math:: \bar x = \frac1n \sum_i x_i, \qquad
               \frac{1}{n - 1} \Bigl(\sum_i x_i x_i^\top - n\, \bar x \bar x^\top\Bigr)
 
     Args:
-        dim: D.
+        dim: The number D of features in a vector.
 
     Example:
         >>> moments = Moments(1)
@@ -43,8 +43,8 @@ class Moments:
         self.outer = torch.zeros(dim, dim, dtype=torch.float64)
 
     def update(self, rows: Tensor) -> None:
-        """Add rows, shape (B, D)."""
-        # float64 sums stay on the device, except on MPS, which has no float64
+        """Add B feature vectors, shape (B, D), to the sums."""
+        # The sums stay on the device of the features, except with MPS, which has no float64.
         rows = rows.cpu().double() if rows.device.type == "mps" else rows.double()
         self.n, self.total, self.outer = (x.to(rows.device) for x in (self.n, self.total, self.outer))
         self.n += len(rows)
@@ -52,25 +52,25 @@ class Moments:
         self.outer.addmm_(rows.T, rows)
 
     def gaussian(self) -> Gaussian:
-        """Mean and unbiased covariance of the rows of all processes; on the CPU."""
+        """Compute the mean and the unbiased covariance of the vectors of all processes, on the CPU."""
         n, total, outer = (sum_over_ranks(x).cpu() for x in (self.n, self.total, self.outer))
         mean = total / n
         return Gaussian(mean, (outer - n * torch.outer(mean, mean)) / (n - 1))
 
 
 def frechet_distance(p: Gaussian, q: Gaussian) -> float:
-    r"""The squared 2-Wasserstein distance between two normal distributions, in float64.
+    r"""Compute the squared 2-Wasserstein distance between two normal distributions, in float64.
 
     .. math:: \|m_p - m_q\|^2 + \mathrm{tr}\,C_p + \mathrm{tr}\,C_q - 2\,\|C_p^{1/2} C_q^{1/2}\|_*
 
-    The nuclear norm is :math:`\mathrm{tr}\,(C_p C_q)^{1/2}`. As a sum of singular values it needs no
-    square root of eigenvalues that are zero up to rounding: covariances of few examples have many of those. There
-    torchmetrics errs by 1.5e-5: the distance of 1,000 images of a validation from themselves is -1.2e-5 by Inception.
-    Reference: Dowson and Landau 1982; Heusel et al. 2017.
+    The nuclear norm equals :math:`\mathrm{tr}\,(C_p C_q)^{1/2}`. Computed as a sum of singular values, it needs no
+    square roots of eigenvalues that are zero up to rounding, of which covariances of few examples have many. In this
+    case torchmetrics is wrong by 1.5e-5: its distance between 1,000 validation images and themselves, with Inception's
+    features, is -1.2e-5. Reference: Dowson and Landau 1982; Heusel et al. 2017.
 
     Args:
         p: One distribution.
-        q: The other.
+        q: The other distribution.
 
     Returns:
         The distance, at least 0.
@@ -86,7 +86,7 @@ def frechet_distance(p: Gaussian, q: Gaussian) -> float:
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """The symmetric square root of a covariance; eigenvalues that are zero up to rounding count as zero."""
+    """Compute the symmetric square root of a covariance; eigenvalues that are zero up to rounding become zero."""
     values, vectors = torch.linalg.eigh(covariance)
     smallest = values[-1].clamp(min=0) * len(values) * torch.finfo(values.dtype).eps
     return (vectors * values.where(values > smallest, 0).sqrt()) @ vectors.T

@@ -1,4 +1,4 @@
-"""Distributions of the latents given v whose divergences have closed forms."""
+"""Distributions of the latents given v, for which divergences are computed in closed form."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = [
 
 
 class BernoulliLatents(NamedTuple):
-    """Independent bits.
+    """A distribution of H independent binary latents for each of B examples.
 
     Attributes:
-        logits: Shape (B, H).
+        logits: The logits of h_j = 1, shape (B, H).
     """
 
     logits: Tensor
 
     def divergences(self, p: BernoulliLatents | EnumeratedLatents) -> dict[str, Tensor]:
-        r"""KL divergence of this distribution q from p, shape (B,), finite for any logits.
+        r"""Compute the KL divergence of this distribution q from p, shape (B,); it is finite for any logits.
 
         With the logits l of q and x of p, and the softplus zeta, it is
-        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`. Where the bits of p are not independent, it is
+        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`. If the latents of p are not independent, it is the sum
         :math:`\sum_h q(h) (\log q(h) - \log p(h))` over all states.
 
         Example:
@@ -57,11 +57,11 @@ class BernoulliLatents(NamedTuple):
 
 
 class EnumeratedLatents(NamedTuple):
-    """Bits that may depend on one another, by the probability of each state.
+    """A distribution of binary latents that may depend on one another, given by the probability of each state.
 
     Attributes:
         states: All S = 2^H states, shape (S, H).
-        log_probs: Shape (S, B).
+        log_probs: The log-probability of each state for each of B examples, shape (S, B).
     """
 
     states: Tensor
@@ -69,18 +69,18 @@ class EnumeratedLatents(NamedTuple):
 
 
 class GaussianLatents(NamedTuple):
-    """Independent normal numbers.
+    """A distribution of H independent normal latents for each of B examples.
 
     Attributes:
-        mean: Shape (B, H).
-        log_std: Shape (B, H), or broadcast to it.
+        mean: The means, shape (B, H).
+        log_std: The logarithms of the standard deviations, of shape (B, H) or broadcastable to it.
     """
 
     mean: Tensor
     log_std: Tensor
 
     def divergences(self, p: GaussianLatents) -> dict[str, Tensor]:
-        r"""Divergences of this distribution q from p, each of shape (B,).
+        r"""Compute the KL and the Fisher divergence of this distribution q from p, each of shape (B,).
 
         With :math:`r = s_q / s_p` and :math:`\Delta = (m_q - m_p) / s_p`:
 
@@ -104,7 +104,9 @@ LatentDistribution = IndependentLatents | EnumeratedLatents
 
 
 def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor] | None:
-    """The divergences of q from p, each of shape (B,): both of one family, or independent bits from dependent ones.
+    """Compute the divergences of q from p, each of shape (B,); None if no closed form is known.
+
+    Closed forms are known if both are Gaussian, or if q has independent binary latents and p has any binary latents.
 
     Example:
         >>> from torch import zeros
@@ -119,7 +121,7 @@ def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | Non
 
 
 def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) -> dict[str, Tensor] | None:
-    """The divergences of q(h|v) from p(h|v) in closed form, each of shape (B,); None where none is known.
+    """Compute the divergences of q(h|v) from p(h|v), each of shape (B,); None if no closed form is known.
 
     Example:
         >>> import torch
@@ -132,14 +134,14 @@ def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) ->
 
 @singledispatch
 def latent_distribution(model: nn.Module, v: Tensor) -> LatentDistribution | None:  # noqa: ARG001
-    """The distribution of h given v under an energy, p(h|v), or a posterior, q(h|v).
+    """Return the distribution of h given v: p(h|v) for an energy, q(h|v) for a variational posterior.
 
     Args:
-        model: An energy or a posterior.
-        v: Shape (B, *event).
+        model: An energy or a variational posterior.
+        v: Examples, shape (B, *event).
 
     Returns:
-        None where no closed form is known.
+        The distribution; None if no closed form is known.
 
     Example:
         >>> import torch

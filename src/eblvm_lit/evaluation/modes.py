@@ -1,4 +1,4 @@
-"""How many modes of a mixture a model's samples find."""
+"""The number of a mixture's modes that a model's samples cover."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
 
 N_STDS = 3.0
-# A mode needs so many times the share that one Gaussian has there. Chains from uniform points of the window gave that
-# Gaussian up to 1.15 times its own share at the modes of blobs; the blobs themselves have at least 1.7 times it.
+# To count as found, a mode needs this many times the share of samples that a single Gaussian with the data's mean and
+# covariance has there. Samples of that Gaussian by chains that start at uniform points of the window reach up to 1.15
+# times its exact share at the modes of the blobs; the blobs themselves have at least 1.7 times that share.
 EXCESS = 1.5
 
 
 def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: float = N_STDS) -> Tensor:
-    """The share of samples (n, 2) within some standard deviations of each of the centres (C, 2), shape (C,).
+    """Compute the share of samples (n, 2) within ``n_stds`` standard deviations of each centre (C, 2), shape (C,).
 
     Example:
         >>> v = torch.tensor([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [2.0, 0.0]])
@@ -42,16 +43,19 @@ def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: floa
 
 
 def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
-    r"""The share within 3 standard deviations of each mode that the Gaussian of the mixture's moments has, shape (C,).
+    r"""Compute the mass that a single Gaussian has within 3 standard deviations of each mode, shape (C,).
+
+    The Gaussian has the mean and the covariance of the mixture.
 
     .. math:: \int_{|v - \mu_c| \le 3 s_c} N(v; \bar\mu, \Sigma)\, dv, \quad
         \Sigma = \tfrac1C \sum_c (\mu_c - \bar\mu)(\mu_c - \bar\mu)^\top + s_c^2 I
 
-    By Gauss-Legendre quadrature over the radius and equally many equal angles, in float64.
+    The integral is computed in float64, by Gauss-Legendre quadrature over the radius and a sum over equally spaced
+    angles.
 
     Args:
         data: The mixture.
-        n_nodes: Number of radii, and of angles.
+        n_nodes: The number of radii, which is also the number of angles.
 
     Example:
         >>> from eblvm_lit.data.blobs import TwoBlobs
@@ -65,7 +69,7 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
     radii = (nodes + 1) / 2
     angles = torch.arange(n_nodes, dtype=torch.float64) * (2 * math.pi / n_nodes)
     disc = radii[:, None, None] * torch.stack([angles.cos(), angles.sin()], -1)
-    areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # of the unit disc
+    areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # the nodes' areas in the unit disc
     reach = N_STDS * stds[:, None, None]
     return (gaussian.log_prob(centres[:, None, None] + reach[..., None] * disc).exp() * areas * reach**2).sum((1, 2))
 
@@ -75,27 +79,31 @@ class Modes(
     Metric,
     emits={"modes": Quantity(1), "samples_at_modes": Quantity(1), "rarest_mode": Quantity(1)},
 ):
-    r"""How many modes of a mixture of Gaussians are found by samples of the model, and how many samples are near one.
+    r"""The number of a Gaussian mixture's modes that the model's samples cover, and the share of samples near a mode.
 
-    A sample belongs to a mode if it is within 3 standard deviations of its centre. A mode counts as found if it has at
-    least ``min_share`` of its fair share of the samples, and at least one and a half times the share that the one
-    Gaussian of the data's mean and covariance has there. Samples all over the plane find none, and those of one
-    Gaussian neither, where the data's modes are apart.
+    A sample belongs to a mode if it is within 3 standard deviations of its centre. The fair share of each of C modes
+    is 1 / C. A mode counts as found if it has at least ``min_share`` times its fair share of the samples, and at least
+    one and a half times the share that a single Gaussian with the data's mean and covariance has there. So no mode
+    counts as found by samples that are spread over the whole plane, nor, where the data's modes are well separated, by
+    samples of a single Gaussian.
 
-    Gives the number of ``modes`` found; ``samples_at_modes``, the share of samples that belong to any; and
-    ``rarest_mode``, the smallest share of a mode times the number of modes. Each mode has 0.989 of its fair share in
-    the mixture; the smallest of a finite sample is lower, 0.951 in the training set of 25 Gaussians. The samples are
-    those of the run, by default of plain Langevin dynamics from uniform points of the box of the training examples.
-    They rarely leave a narrow mode, so shares tell where the model has modes, not how much mass these have; a sampler
-    that crosses between modes tells both.
-    Applies to :class:`~eblvm_lit.data.blobs.Blobs`.
+    The metric computes three numbers: ``modes``, the number of modes found; ``samples_at_modes``, the share of samples
+    that belong to any mode; and ``rarest_mode``, the smallest share of a mode, in units of the fair share 1 / C. In the
+    mixture itself each mode has 0.989 of its fair share; the smallest one in a finite sample is lower, 0.951 in the
+    training set of 25 Gaussians.
+
+    The samples are those that the run draws, by default with plain Langevin dynamics from uniform points of the box of
+    the training examples. Such chains rarely leave a narrow mode, so the shares show where the model has modes, but not
+    how much mass these have; a sampler that crosses between modes shows both. The metric applies to
+    :class:`~eblvm_lit.data.blobs.Blobs`.
 
     Args:
         n_samples: Number of samples.
-        sampler: The run's sampler: see :func:`~eblvm_lit.draws.choice.draws_of`. Steps of plain Langevin dynamics are
-            well below the square of the modes' standard deviation.
-        langevin: The steps towards the prior of a model that learns one; not used for others.
-        min_share: Of 1 / C, for C modes, which a mode needs at least to count as found.
+        sampler: The run's sampler: see :func:`~eblvm_lit.draws.choice.draws_of`. For plain Langevin dynamics choose
+            step sizes well below the square of the modes' standard deviation.
+        langevin: The Langevin steps that sample the prior of a model with a learned prior; other models ignore them.
+        min_share: The smallest share of samples, as a multiple of the fair share 1 / C, with which a mode counts as
+            found.
 
     Example:
         >>> from types import SimpleNamespace
@@ -122,13 +130,13 @@ class Modes(
         super().__init__(sampler=sampler, langevin=langevin)
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(data, Blobs) and self.draws(method, data) is not None
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """The numbers; see :meth:`Metric.evaluate`."""
+        """Draw samples and compute the three numbers; see :meth:`Metric.evaluate`."""
         data = cast(Blobs, data)
         samples = cast(Draws, self.draws(method, data)).draw(self.n_samples, seed=method.seed)
         centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))

@@ -1,4 +1,4 @@
-"""Detection of outliers by the energy, and the sets of outliers."""
+"""The detection of outliers by a model's energy, and the sets of outliers."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ __all__ = [
 
 
 class OutlierSet(ABC):
-    """A set of outliers."""
+    """The base class of sets of outliers, which the model's energy should separate from data."""
 
-    def prepare(self, data: ArrayDataModule) -> None:  # noqa: B027 - most need nothing
-        """Raise early the errors that :meth:`draw` would raise with these data."""
+    def prepare(self, data: ArrayDataModule) -> None:  # noqa: B027 - most sets need no preparation
+        """Raise before training the errors that :meth:`draw` would raise with these data."""
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Outliers of the shape, type and device of the data v, in any number."""
+        """Return any number m of outliers, shape (m, *event), with the event shape, type and device of the data v."""
 
 
 class _Uniform(OutlierSet):
-    """Uniform numbers between two ends."""
+    """The base class of outliers that consist of uniform random numbers between two ends."""
 
     def __init__(self, *, low: float | None = None, high: float | None = None) -> None:
         self.low = low
         self.high = high
 
     def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Uniform numbers of the type and device of the data v; an end that is not given is that of v."""
+        """Draw uniform numbers of the type and device of the data v; v's extreme values replace missing ends."""
         low = v.min() if self.low is None else self.low
         high = v.max() if self.high is None else self.high
         return low + (high - low) * torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
 
 
 class UniformNoise(_Uniform):
-    """Independent uniform numbers, as many as data.
+    """Outliers whose values are independent uniform numbers; there are as many outliers as data.
 
     Args:
-        low: Lower end; None for the least value of the data.
-        high: Upper end; None for the largest value.
+        low: Lower end of the values; None for the smallest value of the data.
+        high: Upper end of the values; None for the largest value of the data.
 
     Example:
         >>> noise = UniformNoise().draw(torch.tensor([[-1.0, 1.0]]).expand(50, 2), torch.Generator().manual_seed(0))
@@ -71,16 +71,18 @@ class UniformNoise(_Uniform):
     """
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Shape of v."""
+        """Draw outliers, in the shape of v; see :meth:`OutlierSet.draw`."""
         return self.numbers(v, v.shape, generator)
 
 
 class Constant(_Uniform):
-    """Examples of one value each, drawn uniformly: flat images, as many as data.
+    """Constant outliers: all values of one outlier equal one uniform number, as in a flat grey image.
+
+    There are as many outliers as data.
 
     Args:
-        low: Lower end of the values; None for the least value of the data.
-        high: Upper end; None for the largest value.
+        low: Lower end of the values; None for the smallest value of the data.
+        high: Upper end of the values; None for the largest value of the data.
 
     Example:
         >>> w = Constant(low=-1, high=1).draw(torch.zeros(5, 2), torch.Generator())
@@ -89,21 +91,22 @@ class Constant(_Uniform):
     """
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Shape of v."""
+        """Draw outliers, in the shape of v; see :meth:`OutlierSet.draw`."""
         return self.numbers(v, (len(v), *[1] * (v.dim() - 1)), generator).expand_as(v)
 
 
 class DataSet(OutlierSet):
-    """The test split of another data set, brought to the data's size and channels.
+    """The test split of another data set, converted to the size, the channels and the value range of the data.
 
-    Images shrink by a whole factor as data do (``data.size``), by means of squares of pixels rounded to bytes: another
-    filter would tell equal images apart. By others they are resized bilinearly, antialiased. Colours become grey by
-    their mean, grey is repeated; values are brought to the data's scale.
+    Square images of bytes that must shrink by a whole factor are averaged over squares of pixels and rounded to bytes,
+    exactly as the data are by ``data.size``: the traces of another filter would tell otherwise equal images apart. All
+    other images are resized bilinearly with antialiasing. Colours are converted to grey by averaging the channels, grey
+    to colour by repeating the channel.
 
     Args:
-        data: Its data module; ``image_shape`` must be set.
-        n_max: Largest number of examples; the first ones are used.
-        value_range: Scale of the data it is compared with.
+        data: The data module of the other data set; its ``image_shape`` must be set.
+        n_max: Largest number of examples; the first ones are used. None uses all.
+        value_range: Value range of the data with which the outliers are compared.
     """
 
     def __init__(
@@ -119,18 +122,18 @@ class DataSet(OutlierSet):
         self.data.setup()
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Shape (m, *event)."""
+        """Return the other set's converted test images, shape (m, *event); see :meth:`OutlierSet.draw`."""
         self.data.setup()
         rows = self.data.splits.test[: self.n_max]
         w = self.data.as_float(_reduced(rows.view(len(rows), *image_shape_of(self.data)), v.shape[-2:])).to(v)
-        own = getattr(self.data, "value_range", "unit")  # sets that are no ImageDataModule are in [0, 1]
+        own = getattr(self.data, "value_range", "unit")  # data modules other than ImageDataModule use [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
         return fitted_to(w, v)
 
 
 def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
-    """Squares of bytes (m, C, H, H), smaller by a whole factor; others as they are."""
+    """Shrink square images of bytes (m, C, H, H) if the wanted size is smaller by a whole factor; else return them."""
     (height, width) = images.shape[-2:]
     (wanted, other) = size
     fit = images.dtype == torch.uint8 and height == width and wanted == other and height % wanted == 0
@@ -138,7 +141,7 @@ def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def fitted_to(w: Tensor, v: Tensor) -> Tensor:
-    """Images w (m, C', H', W') brought to the channels and the size of images v (n, C, H, W).
+    """Convert images w (m, C', H', W') to the channels and the size of images v (n, C, H, W).
 
     Example:
         >>> fitted_to(torch.rand(5, 3, 8, 8), torch.zeros(2, 1, 4, 4)).shape
@@ -152,10 +155,14 @@ def fitted_to(w: Tensor, v: Tensor) -> Tensor:
 
 
 def check_images(event_shape: Sequence[int], name: str) -> None:
-    """Refuse data that are no images.
+    """Raise an error if the data are not images.
+
+    Args:
+        event_shape: The shape of one example.
+        name: The name of the outlier set, for the message.
 
     Raises:
-        ConfigError: Names the outlier set that they cannot be compared with.
+        ConfigError: If the data are not images and so cannot be compared with the outlier set.
     """
     if len(event_shape) != 3:
         raise ConfigError(
@@ -168,19 +175,19 @@ class OutOfDistribution(
     ExampleMetric,
     emits={"auroc_*": Quantity(1), "aupr_*": Quantity(1), "fpr95_*": Quantity(-1)},
 ):
-    r"""Detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
+    r"""The detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
-    F is the free energy where it is tractable; elsewhere the bound :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` of the
-    method's posterior, or E(v, h) at the h that its encoder gives. The order of examples alone counts: where F ends in
-    a function that saturates, they are ranked by what comes before it. Reference: Kan et al. 2022, section 6.3 (data
-    are the positive class).
+    F is the free energy if that is tractable. Otherwise it is the bound
+    :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` with the method's posterior, or E(v, h) at the h that the method's
+    encoder returns. Only the order of the examples matters: if F ends in a function that saturates, they are ranked by
+    the values before that function. Reference: Kan et al. 2022, section 6.3 (data are the positive class).
 
     Args:
-        sets: Outliers by name.
-        n_particles: Latents of each bound.
+        sets: The sets of outliers by name; a set that is None is skipped.
+        n_particles: Number of latents drawn per example for the bound.
 
     Raises:
-        ConfigError: By :meth:`compute`, where F is NaN; infinity has a rank.
+        ConfigError: Raised by :meth:`compute` if F of an example is NaN; infinite values are allowed.
 
     Example:
         >>> from types import SimpleNamespace
@@ -197,23 +204,23 @@ class OutOfDistribution(
         self.n_particles = n_particles
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return has_outlier_score(method.parts)
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
-        """Load the other data sets, and refuse those that cannot be resized to the shape of these data."""
+        """Load the other data sets, and raise an error for those that cannot be resized to the shape of these data."""
         for outliers in self.sets.values():
             outliers.prepare(data)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Detection of each set among the data v; see :meth:`ExampleMetric.compute`.
+        """Compute how well the energy separates each set from the data v; see :meth:`ExampleMetric.compute`.
 
-        Random numbers are keyed by the generator's seed and the set's name.
+        Each set has its own random numbers, which depend only on the generator's seed and the set's name.
         """
 
         def keyed(*keys: str) -> torch.Generator:
-            # of the seed alone: what one set draws does not move the numbers of another
+            # The key is the seed, not the generator's state, so that adding a set does not change other sets' numbers.
             return keyed_generator(generator.initial_seed(), *keys, device=generator.device)
 
         def scores(x: Tensor, name: str, generator: torch.Generator) -> Tensor:

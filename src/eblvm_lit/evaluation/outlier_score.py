@@ -1,4 +1,4 @@
-"""The score by which a method's energy orders examples: outliers have a low one."""
+"""The score that tells data from outliers by a method's energy: outliers have low scores."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ __all__ = ["has_outlier_score", "outlier_score"]
 
 
 def has_outlier_score(parts: MethodParts) -> bool:
-    """Whether a method has an energy whose latents can be summed out, bounded or inferred."""
+    """Return whether a method has an energy of v: F, a bound of F from its posterior, or E(v, h) with its encoder."""
     return has_free_energy_bound(parts.energy, parts.posterior) or None not in (parts.energy, parts.encoder)
 
 
 def outlier_score(parts: MethodParts, v: Tensor, generator: torch.Generator, *, n_particles: int) -> Tensor:
-    r"""By how much examples look like data: in the order of -F(v), or minus the posterior's bound of F; or -E(v, h).
+    r"""Compute a score of each example that is higher the more the example looks like data to the model.
 
-    A tractable F gives its order by :meth:`~eblvm_lit.energies.base.MarginalEnergy.ranking_energy`, which does not
-    saturate. Without a posterior it is the unnormalised log joint :math:`-E(v, h)` at the h that the encoder gives, as
-    Pang et al. 2020 (arXiv 2006.08205) detect anomalies by.
+    If F is tractable, the score is minus
+    :meth:`~eblvm_lit.energies.base.MarginalEnergy.ranking_energy`, which orders examples as F does and does not
+    saturate. With a posterior it is minus the posterior's upper bound of F(v). With only an encoder it is the
+    unnormalised log joint :math:`-E(v, h)` at the h that the encoder returns, the score with which Pang et al. 2020
+    (arXiv 2006.08205) detect anomalies.
 
     Args:
-        parts: Of the method; see :func:`has_outlier_score`.
+        parts: The parts of the method, for which :func:`has_outlier_score` is true.
         v: Examples, shape (n, *event); they are evaluated in chunks.
-        generator: Source of a posterior's latents, on v's device.
-        n_particles: Latents of each bound.
+        generator: Source of the posterior's latents, on v's device.
+        n_particles: Number of latents drawn per example for the bound.
 
     Returns:
-        Shape (n,).
+        The scores, shape (n,).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM

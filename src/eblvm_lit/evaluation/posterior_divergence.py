@@ -1,4 +1,4 @@
-"""Divergences of a variational posterior from the true one."""
+"""The KL and the Fisher divergence of a variational posterior from the true posterior."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class PosteriorDivergence(
     ExampleMetric,
     emits={"posterior_kl": Quantity(-1, "nats"), "posterior_fisher": Quantity(-1)},
 ):
-    r"""Divergences of q(h|v) from p(h|v), averaged over v.
+    r"""The divergences of q(h|v) from p(h|v), averaged over the examples v.
 
     .. math:: \mathrm{KL} = E_q [\log q(h|v) + E(v, h)] - F(v), \quad
         D_F = \tfrac12 E_q \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
 
-    ``posterior_kl`` for an energy with a tractable free energy, ``posterior_fisher`` for continuous latents.
-    Where both distributions are Bernoulli or both are Gaussian, or p(h|v) is enumerated, the values are exact (those of
-    binary latents, not of relaxed ones); elsewhere they are Monte Carlo estimates. Nothing for an energy of v alone.
-    Reference: Bao et al. 2020, Eqs. 10, 11, Fig. 5.
+    ``posterior_kl`` is computed if the free energy is tractable, ``posterior_fisher`` if the latents are continuous.
+    The values are exact if both distributions are Bernoulli, or both Gaussian, or p(h|v) can be enumerated; otherwise
+    they are Monte Carlo estimates. For binary latents they are the divergences of q itself, not of its relaxation.
+    Energies without latents have neither number. Reference: Bao et al. 2020, Eqs. 10, 11, Fig. 5.
 
     Args:
-        n_particles: Particles of an estimate, for each v.
+        n_particles: Number of latents drawn per example for a Monte Carlo estimate.
 
     Example:
         >>> from types import SimpleNamespace
@@ -53,7 +53,7 @@ class PosteriorDivergence(
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The mean divergences at v; see :meth:`ExampleMetric.compute`."""
+        """Compute the mean divergences over the examples v; see :meth:`ExampleMetric.compute`."""
         energy = method.parts.energy
         posterior = method.parts.posterior
         if not isinstance(energy, Energy) or not isinstance(posterior, Posterior) or energy.h_dim == 0:
@@ -67,12 +67,12 @@ class PosteriorDivergence(
     def _estimate(
         self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        """Monte Carlo estimates, each of shape (B,)."""
+        """Estimate the divergences by Monte Carlo, each of shape (B,)."""
         noise = posterior.noise((self.n_particles,), v, generator)
         estimates = {}
         if isinstance(energy, MarginalEnergy):
             h = posterior.rsample(v, noise)
-            h = h if posterior.continuous else h.round()  # a relaxed bit above 1/2 counts as 1
+            h = h if posterior.continuous else h.round()  # turn relaxed latents into binary ones
             bound = (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
             estimates["posterior_kl"] = bound - energy.free_energy(v)
         if posterior.continuous:

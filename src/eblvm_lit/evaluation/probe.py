@@ -26,29 +26,29 @@ NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduc
 
 class LinearProbe(
     Metric,
-    emits={NAMES[0]: Quantity(1), **dict.fromkeys(NAMES[1:], Quantity())},  # pixels are the same for all methods
+    emits={NAMES[0]: Quantity(1), **dict.fromkeys(NAMES[1:], Quantity())},  # those of pixels do not judge the method
 ):
-    r"""Accuracy of a linear support vector machine on posterior means, and on pixels for comparison.
+    r"""The accuracy of a linear support vector machine on posterior means, and on pixels for comparison.
 
     .. math:: f(v) = E_q[h|v], \quad \hat y(v) = \arg\max_k\, w_k^\top f(v) + b_k
 
-    It is trained on the training split, without those of its examples that are in the split that is evaluated, and
-    tested on the latter: ``probe_accuracy``, a fraction. With ``pixels`` also ``probe_accuracy_pixels``, with v itself
-    for f(v), and ``probe_accuracy_pixels_reduced``, with as many principal components of v as there are latents. It
-    applies to methods with a posterior or an encoder and data with one label for each example. Reference: Bao et al.
-    2020, section 5.2.
+    The classifier is trained on the training split, without the examples that are also in the evaluated split, and
+    tested on the evaluated split. ``probe_accuracy`` is the fraction of correct predictions. With ``pixels`` there are
+    two more numbers: ``probe_accuracy_pixels``, where f(v) is v itself, and ``probe_accuracy_pixels_reduced``, where
+    f(v) consists of as many principal components of v as there are latents. The metric applies to methods with a
+    posterior or an encoder, and to data with one label per example. Reference: Bao et al. 2020, section 5.2.
 
-    The classifier is scikit-learn's LinearSVC: squared hinge, C = 1, one against the rest. Published numbers are its
-    defaults of that time, the dual problem with features as they are (``dual=true standardize=false``).
+    The classifier is scikit-learn's LinearSVC: squared hinge loss, C = 1, one-versus-rest. The published numbers were
+    computed with that library's defaults of the time: the dual problem, with features that are not standardized
+    (``dual=true standardize=false``).
 
     Args:
-        n_train: Largest number of training examples, the first ones; null for all.
-        dual: Whether the dual problem is solved; ``auto`` solves the primal one where there are more examples than
-            features, which has the same optimum and converges sooner.
-        max_iter: Iterations of the solver at most; scikit-learn warns where they do not suffice.
-        standardize: Whether features are shifted and scaled to mean 0 and variance 1 of the training examples;
-            published numbers are without.
-        pixels: Whether pixels are classified, too, which takes longer the more of them there are.
+        n_train: Largest number of training examples; the first ones are used. Null uses all.
+        dual: Whether to solve the dual problem. ``auto`` solves the primal problem if there are more examples than
+            features; it has the same optimum and converges sooner.
+        max_iter: Largest number of iterations of the solver; scikit-learn warns if they do not suffice.
+        standardize: Whether to shift and scale each feature to mean 0 and variance 1 over the training examples.
+        pixels: Whether to classify pixels, too; the time grows with their number.
 
     Example:
         >>> from types import SimpleNamespace
@@ -78,7 +78,7 @@ class LinearProbe(
         self.pixels = pixels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return method.parts.encoding is not None and data.labels is not None and data.labels.train.dim() == 1
 
     def evaluate(
@@ -99,18 +99,18 @@ class LinearProbe(
         return {name: self.accuracy(pair, known) for name, pair in zip(NAMES, features, strict=False)}
 
     def accuracy(self, features: tuple[np.ndarray, ...], labels: tuple[np.ndarray, np.ndarray]) -> float:
-        """Train on the first of each pair, and test on the second.
+        """Train the classifier on n examples, and test it on m others.
 
         Args:
-            features: Shapes (n, D) and (m, D).
-            labels: Shapes (n,) and (m,).
+            features: The features for training, shape (n, D), and for testing, shape (m, D).
+            labels: The labels for training, shape (n,), and for testing, shape (m,).
 
         Returns:
-            The fraction of the m examples that are classified correctly; NaN where features are not finite.
+            The fraction of the m examples that are classified correctly; NaN if a feature is not finite.
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
-        # scikit-learn takes booleans, too
+        # scikit-learn accepts booleans for dual; its type hints do not say so
         svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)  # pyright: ignore[reportArgumentType]
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         model.fit(features[0], labels[0])

@@ -24,15 +24,16 @@ class ReconstructionError(
     ExampleMetric,
     emits={"rmse": Quantity(-1)},
 ):
-    r"""The root mean squared error of a generator's reconstructions, ``rmse``, per value of v.
+    r"""The root mean squared error of a generator's reconstructions, per dimension of v: ``rmse``.
 
     .. math:: \sqrt{E_v \|G(\mu(v)) - v\|^2 / \dim v}
 
-    The papers' values are of images in [-1, 1]. Reference: Kan et al. 2022, table 1; the scale is not said there.
+    The papers' values are for images in [-1, 1]. Reference: Kan et al. 2022, table 1, which does not state this range.
 
     Args:
-        batch_statistics: Whether batch normalisation has the statistics of 100 rows at a time, as in the released code;
-            else its running statistics, with which the value of an example does not depend on others.
+        batch_statistics: Whether batch normalisation uses the statistics of the current 100 examples, as in the
+            authors' code. If false, it uses its running statistics, and the error of an example does not depend on
+            other examples.
 
     Example:
         >>> from types import SimpleNamespace
@@ -49,13 +50,13 @@ class ReconstructionError(
         self.batch_statistics = batch_statistics
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
-        return reconstructs(method.parts)  # with an encoder and a generator
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
+        return reconstructs(method.parts)  # the method has an encoder and a generator
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The error at v; see :meth:`ExampleMetric.compute`."""
-        if self.batch_statistics:  # of copies, whose running statistics may move
+        """Compute the error over the examples v; see :meth:`ExampleMetric.compute`."""
+        if self.batch_statistics:  # copies, because training mode changes the running statistics
             own = method.parts.encoding, method.parts.decoding
             q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)
 

@@ -1,4 +1,4 @@
-"""Distances between a model's images and data: FID, KID, Inception score, and others by other networks."""
+"""Criteria that compare a model's images with data: FID, KID, Inception score, and the like with other networks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["SampleQuality"]
 
 
 class SampleQuality(Metric):
-    """Criteria such as FID, computed from one pass of a model's images through one network.
+    """Criteria such as FID that compare a model's images with data, all from one pass through one feature network.
 
-    The network determines the names of the metrics: ``fid``, ``kid`` and ``inception_score`` by Inception,
-    ``fd_classifier`` by a classifier. Validations and the final test differ in the number of samples alone.
-    Distances of no more samples than the network has features are biased upwards.
+    The names of the numbers tell the network: ``fid``, ``kid`` and ``inception_score`` use Inception,
+    ``fd_classifier`` uses a classifier. Validations and the final test differ only in the number of samples. Distances
+    are strongly biased upwards if there are no more samples than the network has features.
 
     Args:
-        images: Where the model's images come from.
-        features: The network.
-        reference: What they are compared with.
-        criteria: What is computed, by name.
-        n_samples: Number of images for the test split's numbers.
-        n_samples_at_validation: Number of images at validations.
+        images: The source of the model's images.
+        features: The network that computes features.
+        reference: The images with which the model's images are compared.
+        criteria: The criteria to compute, by name; a criterion that is None is skipped.
+        n_samples: Number of the model's images for the final test.
+        n_samples_at_validation: Number of the model's images at each validation.
     """
 
     collective = True
@@ -57,14 +57,15 @@ class SampleQuality(Metric):
         self.logits = any(criterion.needs_logits for criterion in self.criteria.values())
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return self.images.supports(method, data)
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Load or train the network, and compute the features of the reference images, unless they are cached.
 
         Raises:
-            ConfigError: There are too few samples or examples for a criterion, or the network knows no classes.
+            ConfigError: If a criterion needs more samples or examples than there are, or if it needs class logits and
+                the network has none.
         """
         n = min(*self.n_samples.values(), self.reference.size(data))
         for name, criterion in self.criteria.items():

@@ -1,4 +1,4 @@
-"""The kernelized Stein discrepancy of data from a model."""
+"""The kernelized Stein discrepancy between held-out data and a model."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ class SteinDiscrepancy(
     ExampleMetric,
     emits={"ksd": Quantity(-1)},
 ):
-    r"""``ksd``: the U-statistic of the squared discrepancy, over all pairs of different examples.
+    r"""The squared kernelized Stein discrepancy, ``ksd``: a U-statistic over all pairs of different examples.
 
     .. math:: \frac{1}{n (n - 1)} \sum_{i \ne j} u(v_i, v_j)
 
-    Where data and model are the same its mean is zero, and it may be negative. See
-    :func:`eblvm_lit.objectives.ksd.stein_kernel`; in float64, with the exact score.
+    If the data have the model's distribution, its expectation is zero; a single value may be negative. The kernel u is
+    :func:`eblvm_lit.objectives.ksd.stein_kernel`, computed in float64 with the exact score.
 
     Args:
-        bandwidth: Of the Gaussian kernel, in the units of v, or ``median``.
-        max_points: More examples than this are not used: cost is quadratic.
+        bandwidth: Bandwidth of the Gaussian kernel, in the units of v; ``median`` is the median distance between
+            examples.
+        max_points: Largest number of examples, because the cost grows quadratically; the first ones are used.
 
     Example:
         >>> from types import SimpleNamespace
@@ -52,12 +53,12 @@ class SteinDiscrepancy(
         self.max_points = max_points
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(method.parts.energy, MarginalEnergy) and min(map(len, data.splits)) > 1
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The discrepancy of v; see :meth:`ExampleMetric.compute`."""
+        """Compute the discrepancy between the examples v and the model; see :meth:`ExampleMetric.compute`."""
         energy = in_float64(cast(MarginalEnergy, method.parts.energy))
         v = v[: self.max_points].double()
         x = v.flatten(1)

@@ -1,4 +1,4 @@
-"""The base class of figures, and panels that show the plane."""
+"""The base class of figures, and a helper that draws two panels of the plane."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["INK", "TICK_STEPS", "Picture", "new_figure", "plane"]
 
 
 class Picture(MayNotApply):
-    """A figure about a method and its data.
+    """The base class of figures about a method and its data.
 
-    Figures are matplotlib's objects, not pyplot's: nothing global is touched, and nothing needs closing. All have one
-    style, :data:`~eblvm_lit.figures.style.STYLE`.
+    Figures are made without pyplot: they change no global state, and need not be closed. All figures have the style
+    :data:`~eblvm_lit.figures.style.STYLE`.
 
     Attributes:
-        name: Stem of the file it is saved to.
+        name: The name, without suffix, of the file to which the figure is saved.
     """
 
     name: str
@@ -36,33 +36,33 @@ class Picture(MayNotApply):
             cls.draw = styled(cls.draw)
 
     def prepare(self) -> None:
-        """Check before the first iteration that needed files are there.
+        """Check, before the first iteration, that the files which the figure needs exist.
 
         Raises:
-            DataError: If one is missing.
+            DataError: If a file is missing.
         """
 
     @abstractmethod
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it.
+        """Draw the figure for a method and its data.
 
         Args:
-            method: The method, on some device.
-            data: The data it was trained on, set up.
+            method: The method, on any device.
+            data: The data on which the method was trained, after ``setup``.
             generator: Source of all randomness, on the method's device.
 
         Returns:
-            The figure; None where it does not apply to this method or these data.
+            The figure; None if it does not apply to this method or these data.
         """
 
 
 def plane(figure: Figure, bounds: Window, titles: tuple[str, str]) -> list[Axes]:
-    """Two panels side by side that show one window of the plane.
+    """Add two panels side by side that show the same window of the plane.
 
     Args:
-        figure: Where.
-        bounds: The window.
-        titles: Of the two panels.
+        figure: The figure to which the panels are added.
+        bounds: The window, ((x0, x1), (y0, y1)).
+        titles: The titles of the two panels.
 
     Example:
         >>> left, right = plane(new_figure(7, 3), ((0, 1), (0, 2)), ("data", "model"))

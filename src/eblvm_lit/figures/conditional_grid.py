@@ -23,16 +23,18 @@ __all__ = ["Conditional"]
 
 
 class Conditional(Picture):
-    r"""Test images, and under each some samples of p(v|h) at its h: the posterior's mean, or what the encoder gives.
+    r"""A figure of test images with samples of p(v|h) below each, where h is the latent of the image.
+
+    The latent is the mean of the posterior at the image or, without a posterior, the output of the encoder.
 
     .. math:: v \sim p(v|h), \quad h = E_q[h|v_0]
 
-    Reference: Bao et al. 2020, section 5.2, and code: 25 samples of each of four images, of labels 0, 1, 4 and 9.
+    Reference: Bao et al. 2020, section 5.2, and code: 25 samples for each of four images, with labels 0, 1, 4 and 9.
 
     Args:
-        sampler: How samples are drawn.
-        n: Samples of each image.
-        labels: Labels of the images; for data without labels, the first images are used.
+        sampler: The sampler of p(v|h).
+        n: Number of samples for each image.
+        labels: Labels of the images; if the data have no labels, the first test images are used.
 
     Example:
         >>> from types import SimpleNamespace
@@ -59,11 +61,11 @@ class Conditional(Picture):
         self.labels = labels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for images and methods with a posterior or an encoder."""
+        """Return whether the figure can be drawn: it needs images, and a method with a posterior or an encoder."""
         return encodes_images(method, data)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
+        """Draw the figure; see :meth:`Picture.draw`."""
         given = labelled_examples(data, self.labels)[0]
         h = encode(method.parts, given).repeat_interleave(self.n, dim=0)
         seed = derive_seed(method.seed, self.name)

@@ -22,25 +22,26 @@ COLOURS = "magma"
 
 
 def cell_centres(bounds: Window, n: int) -> Tensor:
-    """Centres of n x n cells that tile a window, shape (n, n, 2), float64, rows by y and columns by x."""
+    """Compute the centres of n x n cells that tile a window, shape (n, n, 2), float64; rows are y, columns x."""
     x, y = (low + (torch.arange(n, dtype=torch.float64) + 0.5) * ((high - low) / n) for low, high in bounds)
     return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
 
 
 @torch.no_grad()
 def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerated: int = 20) -> Tensor:
-    r"""Density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, at the centres of a window's cells.
+    r"""Compute the density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, on a grid.
 
-    Z is exact where :func:`exact_log_partition` gives it, else a sum over a window of nine times the area.
+    Z is exact if :func:`exact_log_partition` can compute it; otherwise it is a sum over a grid on a window of nine
+    times the area.
 
     Args:
         energy: The model.
-        bounds: The window.
-        n: Cells along each axis.
-        max_enumerated: Largest number of binary latents that are enumerated.
+        bounds: The window, ((x0, x1), (y0, y1)).
+        n: Number of the window's cells along each axis; the density is computed at their centres.
+        max_enumerated: Largest number of binary latents for which Z is computed by enumeration.
 
     Returns:
-        Shape (n, n), float64, on the CPU; rows by y and columns by x.
+        The density, shape (n, n), float64, on the CPU; rows are y, columns x.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -64,11 +65,11 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
 
 
 class Density(Picture):
-    """Densities of two-dimensional data and of the model, in one window and on one colour scale.
+    """A figure of the densities of two-dimensional data and of the model, in one window and on one colour scale.
 
     Args:
-        n_cells: Cells of the model's grid along each axis.
-        n_bins: Bins of the data's histogram along each axis.
+        n_cells: Number of cells along each axis of the grid on which the model's density is drawn.
+        n_bins: Number of bins along each axis of the data's histogram.
 
     Example:
         >>> from types import SimpleNamespace
@@ -89,7 +90,7 @@ class Density(Picture):
         self.n_bins = n_bins
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For data with a window and a model with a free energy."""
+        """Draw the figure if the data have a window and the model a free energy; see :meth:`Picture.draw`."""
         energy = method.parts.energy
         if data.bounds is None or not isinstance(energy, MarginalEnergy):
             return None
@@ -104,13 +105,13 @@ class Density(Picture):
         style = {"origin": "lower", "cmap": COLOURS, "vmin": 0, "vmax": self._brightest(observed, model)}
         for panel, density in zip(panels, (observed, model), strict=True):
             image = panel.imshow(density.numpy(), extent=(*data.bounds[0], *data.bounds[1]), **style)
-        # an inset is exactly as high as its panel
+        # The colour bar is an inset of the panel, because only insets have exactly the panel's height.
         bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
         bar.set_label("$p(v)$")
         return figure
 
     def _histogram(self, v: Tensor, bounds: Window) -> Tensor:
-        """Density of the data, shape (n_bins, n_bins), rows by y and columns by x."""
+        """Compute the density of the data by a histogram, shape (n_bins, n_bins); rows are y, columns x."""
         edges = [torch.linspace(*bound, self.n_bins + 1, dtype=torch.float64) for bound in bounds]
         counts = torch.histogramdd(v.double().cpu(), edges).hist
         area = math.prod((high - low) / self.n_bins for low, high in bounds)
@@ -118,6 +119,9 @@ class Density(Picture):
 
     @staticmethod
     def _brightest(observed: Tensor, model: Tensor) -> float:
-        """The upper end of the colour scale: a lower quantile for the data, whose fullest bins are random."""
+        """Compute the upper end of the colour scale from quantiles of both densities.
+
+        The quantile of the data is lower, because the counts of the fullest bins are random.
+        """
         bins = observed[observed > 0]
         return max(float(part.quantile(q)) for part, q in ((bins, 0.99), (model.flatten(), 0.999)) if len(part))

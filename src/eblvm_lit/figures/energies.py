@@ -29,21 +29,21 @@ MAX_BINS = 50
 
 
 class Energies(Picture):
-    r"""Shows histograms of F(v), or of its bound, for training data, test data and uniform noise.
+    r"""A figure of histograms of F(v), or of its bound, for training data, test data and uniform noise.
 
-    The left panel shows only the data: the model overfits where training examples have lower energies than test
-    examples. The right panel adds noise, uniform between the least and the largest value of the data: a good model
-    gives it higher energies. The bound is that of
+    The left panel shows only the data: if training examples have lower energies than test examples, the model overfits.
+    The right panel adds noise that is uniform between the smallest and the largest value of the data: a good model
+    gives it higher energies. If F is not tractable, the figure shows its upper bound,
     :func:`~eblvm_lit.posteriors.free_energy_bound.free_energy_bound`.
 
-    With ``images``, one panel shows test data, samples of the generator and reconstructions of the test data. Samples
-    below the data mean that the energy lags behind the generator; reconstructions above the data mean that the energy
-    responds to details that the latents miss. Reference: Kan et al. 2022.
+    With ``images``, there is one panel, with test data, samples of the generator and reconstructions of the test data.
+    If samples have lower energies than data, the energy lags behind the generator; if reconstructions have higher
+    energies than data, the energy depends on details that the latents do not contain. Reference: Kan et al. 2022.
 
     Args:
-        n: Number of noise examples or samples, and the largest number of examples of each split.
-        n_particles: Latents of each bound.
-        images: How the generator draws.
+        n: Number of noise examples or samples, and largest number of examples of each split.
+        n_particles: Number of latents drawn per example for the bound.
+        images: The source of the generator's samples; None draws the panels with noise.
 
     Example:
         >>> from types import SimpleNamespace
@@ -70,12 +70,12 @@ class Energies(Picture):
         self.images = images
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for a free energy, or a posterior that bounds one; of images by images."""
+        """Return whether the figure can be drawn: it needs F or a bound of it and, with ``images``, a generator."""
         bounded = has_free_energy_bound(method.parts.energy, method.parts.posterior)
         return bounded and (self.images is None or self.images.supports(method, data))
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
+        """Draw the figure; see :meth:`Picture.draw`."""
         energy = method.parts.energy
         posterior = method.parts.posterior
         drawn = None if self.images is None else self.images.draws(method)
@@ -96,13 +96,13 @@ class Energies(Picture):
         return figure
 
     def _drawn(self, method: Method, data: ArrayDataModule, draws: Draws) -> dict[str, Tensor]:
-        """Test data, samples and reconstructions, shape (n, *event), on the method's device."""
+        """Return test data, samples and reconstructions, each of shape (n, *event), on the method's device."""
         v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
         examples = {"test data": v, "samples": draws.draw(self.n, seed=method.seed).view(-1, *v.shape[1:])}
         return {**examples, "reconstructions": reconstruct(method.parts, v)} if reconstructs(method.parts) else examples
 
     def _examples(self, data: ArrayDataModule, generator: torch.Generator) -> dict[str, Tensor]:
-        """Examples of each kind, shape (n, *event), on the CPU."""
+        """Return training data, test data and noise, each of shape (n, *event), on the CPU."""
 
         def some(rows: Tensor) -> Tensor:
             chosen = torch.randperm(len(rows), generator=generator, device=generator.device).cpu()[: self.n]
@@ -123,7 +123,7 @@ def free_energies(
     generator: torch.Generator,
     n_particles: int,
 ) -> dict[str, np.ndarray] | None:
-    """F(v) of examples by name, or its bound by a posterior; None where a number is not finite."""
+    """Compute F(v), or its bound with a posterior, of each named set of examples; None if a value is not finite."""
     found = {}
     for name, v in examples.items():
         v = v.to(device=method.device, dtype=method.dtype)
@@ -136,16 +136,16 @@ def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str
     """Draw several histograms with the same bins.
 
     Args:
-        axes: Where.
-        values: Numbers, each of shape (n,), by name.
-        title: Of the panel.
-        label: What the numbers are.
+        axes: The panel in which they are drawn.
+        values: Arrays of numbers, each of shape (n,), by the name in the legend.
+        title: The title of the panel.
+        label: The label of the x axis.
 
     Example:
         >>> histograms(new_figure(4, 3).subplots(), {"test data": np.arange(3.0)}, "data", "F")
     """
     axes.set_title(title)
-    # without this, a few outliers would set the width of all bins
+    # The bins cover the range between quantiles, because a few outliers would make all bins too wide.
     ends = np.array([np.quantile(numbers, [0.002, 0.998]) for numbers in values.values()])
     ends = ends[:, 0].min(), ends[:, 1].max()
     n_bins = min(MAX_BINS, math.ceil(2 * math.sqrt(min(map(len, values.values())))))

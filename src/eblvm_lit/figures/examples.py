@@ -1,4 +1,4 @@
-"""Test images by label, from which figures of samples start."""
+"""Test images of given labels, which several figures encode and vary."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["encodes_images", "labelled_examples"]
 
 
 def encodes_images(method: Method, data: ArrayDataModule) -> bool:
-    """Whether the data are images, and the method has an energy E(v, h) and a posterior or an encoder."""
+    """Return whether the data are images and the method has an energy E(v, h) and a posterior or an encoder."""
     energy = method.parts.energy
     joint = isinstance(energy, Energy) and energy.h_dim > 0
     return data.image_shape is not None and joint and method.parts.encoding is not None
 
 
 def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) -> Tensor:
-    """The first n test images of each given label; without class labels, the first test images.
+    """Return the first n test images of each given label; without class labels, the first test images.
 
     Args:
-        data: Set up.
-        labels: Values of the data's labels, such as digits. A label that is given twice gets different images.
-        n: Images of each.
+        data: The data, after ``setup``.
+        labels: Values of the data's labels, such as digits. If a label is given twice, its images differ.
+        n: Number of images of each label.
 
     Returns:
-        Floats, shape (n, len(labels), *event).
+        The images as floats, shape (n, len(labels), *event).
 
     Example:
         >>> from eblvm_lit.data.digits import Digits

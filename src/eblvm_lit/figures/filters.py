@@ -16,10 +16,10 @@ __all__ = ["Filters"]
 
 
 class Filters(Picture):
-    """Columns of a GRBM's coupling U as images, each on its own scale; grey is zero.
+    """A figure of the columns of a GRBM's coupling U as images, each with its own grey scale; medium grey is zero.
 
     Args:
-        n: Number of columns, from the first on.
+        n: Number of columns; the first ones are drawn.
 
     Example:
         >>> from types import SimpleNamespace
@@ -38,12 +38,12 @@ class Filters(Picture):
 
     @torch.no_grad()
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For a GRBM on images, coupled or not."""
+        """Draw the figure if the model is a GRBM, coupled or not, of images; see :meth:`Picture.draw`."""
         energy = method.parts.energy
         if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy):
             return None
         filters = energy.coupling().T[: self.n]
-        # a unit without weights stays grey
+        # the lower bound avoids 0 / 0 for a unit whose weights are all zero, which is drawn grey
         extremes = filters.abs().amax(1, keepdim=True).clamp_min(torch.finfo(filters.dtype).tiny)
         panel = f"filters, {len(filters)} of {energy.h_dim}", filters / extremes
         return image_grid([[panel]], data.image_shape, limits=(-1.0, 1.0))

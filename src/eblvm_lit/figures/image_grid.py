@@ -1,4 +1,4 @@
-"""Figures of many small images: panels in rows, each a board of images."""
+"""Figures of many small images: each panel is a board on which images are laid out in rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def tile(
     """Lay images out on a board, row by row, one pixel apart.
 
     Args:
-        images: Shape (n, *event), with C H W numbers each.
-        image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
+        images: The images, shape (n, *event), each with C H W values.
+        image_shape: The shape (C, H, W) of an image, with C = 1 (grey) or 3 (colour).
         background: Value of the gaps and of places without an image.
-        columns: Images in a row; as many as make a square board, if not given.
+        columns: Number of images in a row; None chooses a board that is about square.
 
     Returns:
-        Shape (rows (H + 1) - 1, columns (W + 1) - 1, C), on the CPU.
+        The board, shape (rows (H + 1) - 1, columns (W + 1) - 1, C), on the CPU.
 
     Example:
         >>> tile(torch.arange(4.0), (1, 1, 1), background=9).squeeze(-1).int()
@@ -56,12 +56,12 @@ def image_grid(
     """Draw panels of images in rows, without ticks.
 
     Args:
-        rows: The panels of each row: title and images, shape (n, *event).
-        image_shape: (C, H, W), C = 1 (grey) or 3 (colour).
-        limits: The values of black and white.
-        columns: Images in a row of a panel; as many as make a square board, if not given.
-        width: Of a panel, in inches.
-        height_ratios: Heights of the rows relative to each other; panels of the last row are as wide as ``width``.
+        rows: The rows of panels; a panel is a pair of its title and its images, shape (n, *event).
+        image_shape: The shape (C, H, W) of an image, with C = 1 (grey) or 3 (colour).
+        limits: The values that are drawn black and white.
+        columns: Number of images in a row of a panel; None chooses boards that are about square.
+        width: The width of a panel, in inches.
+        height_ratios: The heights of the rows of panels relative to each other; boards of the last row fill ``width``.
 
     Example:
         >>> figure = image_grid([[("data", torch.zeros(4, 9)), ("model", torch.zeros(4, 9))]], (1, 3, 3))

@@ -1,4 +1,4 @@
-"""A figure of images with missing pixels and their completions."""
+"""A figure of images with missing pixels, and of the model's completions."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ GREY = 128  # colour of missing pixels
 
 
 class Inpainting(Picture):
-    """Test images in the first row, their kept pixels in the second, and completions below.
+    """A figure of test images in the first row, their known pixels in the second, and completions below.
 
     Reference: Bao et al. 2021, code; Li et al. 2019.
 
     Args:
-        sampler: How samples are drawn.
-        mask: Which pixels are kept.
+        sampler: The sampler that draws the missing pixels.
+        mask: The mask that decides which pixels are known.
         n: Number of images.
-        n_completions: Completions of each.
-        latents: ``drawn`` from the kept pixels alone; ``posterior``, fixed at the posterior mean of the whole image, or
-            at what the encoder gives for it.
+        n_completions: Number of completions of each image.
+        latents: How the latents are chosen: ``drawn``, sampled with the missing pixels, given only the known ones; or
+            ``posterior``, fixed at the posterior mean of the whole image or, without a posterior, at the encoder's
+            output for it.
 
     Example:
         >>> from types import SimpleNamespace
@@ -72,20 +73,20 @@ class Inpainting(Picture):
         self.name = "inpainting" if latents == "drawn" else "inpainting_posterior"
 
     def prepare(self) -> None:
-        """Let the mask check its files."""
+        """Check that the files which the mask needs exist."""
         self.mask.prepare()
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for images, and models with a free energy or real latents."""
+        """Return whether the figure can be drawn: it needs images, and a model with a free energy or real latents."""
         encodes = self.latents != "posterior" or encodes_images(method, data)
         return data.image_shape is not None and can_inpaint(method.parts.energy) and encodes
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
+        """Draw the figure; see :meth:`Picture.draw`."""
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
-        times = (self.n_completions, *[1] * (v.ndim - 1))  # a completion of each image, then another of each
+        times = (self.n_completions, *[1] * (v.ndim - 1))  # all first completions, then all second ones
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
         h = None
         if self.latents == "posterior":

@@ -1,4 +1,4 @@
-"""A figure of samples at latents between those of test images."""
+"""A figure of samples at latents that lie between the latents of test images."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
 
-# the labels of the published figures
+# the labels of the images in the published figures
 SQUARE = (0, 1, 4)
 LINE = (1, 7)
 
 
 class Interpolation(Picture):
-    r"""Shows samples of p(v|h), or G(h), at latents between those of test images.
+    r"""A figure of samples of p(v|h), or of G(h), at latents h between the latents of test images.
 
-    They lie on a square that the latents of three images span, and on lines between those of two:
+    The latents lie on a parallelogram that the latents a, b and c of three images span, and on lines between the
+    latents a and b of two images:
 
     .. math:: h_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad
         h_i = a + \tfrac{i}{n - 1} (b - a), \quad \text{or } h_i \text{ from } \rho f \text{ to } {-\rho f}
 
-    The images have the labels 0, 1 and 4, and 1 and 7, if the data have labels. With ``rho`` each line passes through
-    the origin instead, and f is the posterior mean of a random training image. Reference: Bao et al. 2020, code
-    (``shared_noise=false rho=null``), and Bao et al. 2021, code (``shared_noise=true``, and rho 1 on MNIST, 5 on
-    CIFAR10, 3 on CelebA).
+    If the data have labels, the three images have the labels 0, 1 and 4, and the two images the labels 1 and 7. With
+    ``rho`` each line passes through the origin instead, and f is the latent of a random training image. Reference: Bao
+    et al. 2020, code (``shared_noise=false rho=null``), and Bao et al. 2021, code (``shared_noise=true``, with rho 1 on
+    MNIST, 5 on CIFAR10 and 3 on CelebA).
 
     Args:
-        sampler: How samples are drawn; None for a generator, whose images are G(h).
-        n: Points along each side.
+        sampler: The sampler of p(v|h); None for a method with a generator, which draws G(h).
+        n: Number of points along each line and each side of the parallelogram.
         n_lines: Number of lines.
-        shared_noise: Whether all chains share one start and one noise; else they start between the images, each with
-            its own noise.
-        rho: As above; None for lines between images.
+        shared_noise: Whether all chains have the same start and the same noise. If false, each chain starts at an
+            interpolation between the images and has its own noise.
+        rho: The factor rho in the third formula; None draws lines between two images.
 
     Raises:
-        ConfigError: For rho without shared noise.
+        ConfigError: If rho is given without ``shared_noise``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -87,13 +88,13 @@ class Interpolation(Picture):
         self.rho = rho
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for images, and a posterior or an encoder beside E(v, h) or a generator."""
+        """Return whether the figure can be drawn: it needs images, and a posterior or encoder with E(v, h) or G."""
         if self.sampler is None:
             return data.image_shape is not None and reconstructs(method.parts)
         return encodes_images(method, data)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
+        """Draw the figure; see :meth:`Picture.draw`."""
         images = [labelled_examples(data, SQUARE)[0], *self._ends(data, generator)]
         latents = [encode(method.parts, v) for v in images]
         lines = "between two images"
@@ -105,7 +106,7 @@ class Interpolation(Picture):
         return image_grid([panels], data.image_shape, columns=self.n)
 
     def _drawn(self, method: Method, latents: list[Tensor], images: list[Tensor]) -> list[Tensor]:
-        """v at points between latents, one tensor for each set of corners."""
+        """Return images at points between latents, one tensor for each set of two or three latents."""
         if self.sampler is None:
             return [decode(method.parts.decoding, interpolate(corners, self.n)) for corners in latents]
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
@@ -114,7 +115,7 @@ class Interpolation(Picture):
             return draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
-        """The images of each line: two test images or, with rho, one training image; shape (2 or 1, *event)."""
+        """Return the images that define each line: two test images or, with rho, one training image."""
         if self.rho is None:
             return list(labelled_examples(data, LINE, self.n_lines))
         options = {"generator": generator, "device": generator.device}

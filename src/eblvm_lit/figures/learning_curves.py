@@ -23,20 +23,21 @@ __all__ = ["LearningCurves", "draw_curves"]
 
 NOT_CURVES = ("step", "epoch", "train/iterations_per_second")
 COLOUR_OF_SPLIT = {"train": COLOURS[0], "val": COLOURS[1]}
-SMOOTH_ABOVE = 60  # curves of fewer points are drawn as they are
-WINDOW = 30  # a running mean covers this part of the curve
+SMOOTH_ABOVE = 60  # only curves with more points are smoothed
+WINDOW = 30  # the running mean averages over 1/30 of the curve
 
 Curve = tuple[np.ndarray, np.ndarray]
 
 
 def curves_of(csv_path: str | Path) -> dict[str, Curve]:
-    """Select the columns of a metrics file that hold at least two numbers.
+    """Read the columns of a metrics file that contain at least two numbers.
 
     Args:
         csv_path: A file with a column ``iteration``; cells may be empty.
 
     Returns:
-        Iterations and values by column name, training first, then by name; non-finite values are left out.
+        Arrays of iterations and of values by column name, first ``train/`` columns, then the others, each in
+        alphabetical order. Values that are not finite are left out.
     """
     table = read_curves(Path(csv_path)).apply(pd.to_numeric, errors="coerce")
     names = sorted({*table} - {*NOT_CURVES}, key=lambda name: (not name.startswith("train/"), name))
@@ -46,16 +47,16 @@ def curves_of(csv_path: str | Path) -> dict[str, Curve]:
 
 @styled_text
 def draw_curves(csv_path: str | Path) -> Figure | None:
-    """Draw each metric of a run over its iterations, one small panel each; equal curves share a panel.
+    """Draw the metrics of a run over its iterations, each in a small panel; equal curves share a panel.
 
-    Long curves are drawn thin, with their running mean. An axis is logarithmic if a curve is positive and spans two
-    orders of magnitude.
+    Long curves are drawn as thin lines, with their running mean as a thick line. The y axis is logarithmic if the
+    values are positive and span two orders of magnitude.
 
     Args:
         csv_path: The run's ``metrics.csv``.
 
     Returns:
-        The figure; None where the file is missing or holds no curve.
+        The figure; None if the file is missing or contains no curve.
 
     Example:
         >>> draw_curves("nowhere/metrics.csv") is None
@@ -80,7 +81,7 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
 
 
 def _merge_equal(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Draw equal curves once, under all of their names.
+    """Merge equal curves of a split into one, with all of their names.
 
     Example:
         >>> once = np.arange(2.0), np.ones(2)
@@ -101,17 +102,17 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
     open_frame(panel, name)
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ratio = math.inf if name.endswith("_lr") else DECADES  # a schedule that ends at zero has a shape on a linear axis
+    ratio = math.inf if name.endswith("_lr") else DECADES  # learning rates always have a linear axis
     colour = COLOUR_OF_SPLIT.get(name.split("/")[0], INK)
     if len(y) <= SMOOTH_ABOVE:
         fit_axis(panel.yaxis, y, ratio=ratio)
         panel.plot(x, y, color=colour, linestyle="-", marker="o", markersize=2.5)
         return
-    # the first losses may be a thousand times larger than the last ones
+    # The axis covers a range of quantiles, because the first losses may be a thousand times larger than the last ones.
     low, high = np.quantile(y, [0.005, 0.98])
     logarithmic = fit_axis(panel.yaxis, [low, high], ratio=ratio)
     panel.plot(x, y, color=colour, linestyle="-", linewidth=0.5, alpha=0.3)
-    window = 2 * max(1, len(y) // (2 * WINDOW)) + 1  # shorter at the ends
+    window = 2 * max(1, len(y) // (2 * WINDOW)) + 1  # an odd number of points
     smooth = pd.Series(y).rolling(window, center=True, min_periods=1).mean()
     panel.plot(x, smooth, color=colour, linestyle="-")
     margin = 0.08 * (high - low) or 1.0
@@ -119,7 +120,7 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
 
 
 class LearningCurves(Picture):
-    """The learning curves of a run.
+    """A figure of the learning curves of a run, read from its metrics file.
 
     Args:
         csv_path: The run's ``metrics.csv``.
@@ -135,5 +136,5 @@ class LearningCurves(Picture):
         self.csv_path = csv_path
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :func:`draw_curves`."""
+        """Draw the learning curves; see :func:`draw_curves`."""
         return draw_curves(self.csv_path)

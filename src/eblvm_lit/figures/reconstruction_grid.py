@@ -16,11 +16,11 @@ __all__ = ["Reconstructions"]
 
 
 class Reconstructions(Picture):
-    r"""Pairs of test images v and :math:`G(\mu(v))`, each reconstruction to the right of its image.
+    r"""A figure of pairs of test images v and reconstructions :math:`G(\mu(v))`, each to the right of its image.
 
     Args:
-        n: Number of pairs, the first of the test split.
-        columns: Pairs in a row.
+        n: Number of pairs, of the first images of the test split.
+        columns: Number of pairs in a row.
 
     Example:
         >>> from types import SimpleNamespace
@@ -44,11 +44,11 @@ class Reconstructions(Picture):
         self.columns = columns
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for images, and methods with an encoder and a generator."""
+        """Return whether the figure can be drawn: it needs images, and a method with an encoder and a generator."""
         return data.image_shape is not None and reconstructs(method.parts)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
+        """Draw the figure; see :meth:`Picture.draw`."""
         v = data.as_float(data.splits.test[: self.n]).to(device=method.device, dtype=method.dtype)
         pairs = data.as_bytes(torch.stack([v, reconstruct(method.parts, v)], dim=1).flatten(0, 1))
         panel = "test images and their reconstructions, in pairs", pairs

@@ -24,17 +24,19 @@ __all__ = ["Samples"]
 
 
 class Samples(Picture):
-    """Shows samples beside equally many training examples: dots in the plane, or images.
+    """A figure of samples beside the same number of training examples: dots in the plane, or images.
 
-    They are those that :func:`~eblvm_lit.draws.choice.draws_of` decides on: a run's own samples of the run's seed. Dots
-    of Gibbs sampling are draws of p(v|h) at the chains' last latents, and images are E[v|h], as in Bao et al. 2020.
+    The samples are drawn in the run's way, which :func:`~eblvm_lit.draws.choice.draws_of` chooses, with the run's seed.
+    With Gibbs sampling, dots are samples of p(v|h) at the chains' last latents, and images are the means E[v|h], as in
+    Bao et al. 2020.
 
     Args:
         n: Number of images.
         n_points: Number of dots.
         sampler: The run's sampler.
-        images: How a generator draws, where there is one.
-        deep_images: Whether images of models without a generator or known conditionals are drawn, which takes minutes.
+        images: The source of a generator's images, for methods with a generator.
+        deep_images: Whether to draw images also for models with neither a generator nor a tractable p(v|h), whose
+            chains take minutes.
 
     Example:
         >>> from types import SimpleNamespace
@@ -67,7 +69,7 @@ class Samples(Picture):
         self.deep_images = deep_images
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`. For images, and data with a window."""
+        """Draw the figure if the data are images or have a window; see :meth:`Picture.draw`."""
         images = data.image_shape is not None
         draws = self._draws(method, data)
         if draws is None or (not images and data.bounds is None):
@@ -84,11 +86,14 @@ class Samples(Picture):
         figure = new_figure(7.6, 3.9)
         for axes, (_, v) in zip(plane(figure, data.bounds, ("data", draws.title)), panels, strict=True):
             axes.scatter(v[:, 0], v[:, 1], s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
-        figure.draw_without_rendering()  # panels of fixed aspect need two passes of the layout, and saving does one
+        figure.draw_without_rendering()  # panels of fixed aspect need two layout passes; saving does only one
         return figure
 
     def _draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Who draws; images are means where there are any, and long chains are left out unless they are asked for."""
+        """Return what draws the samples; None for chains of images that take minutes, unless ``deep_images`` is true.
+
+        Images are the conditional means E[v|h] if the sampler can compute them.
+        """
         draws = draws_of(method, data, self.sampler, generator=self.images)
         if data.image_shape is None or draws is None:
             return draws

@@ -1,4 +1,4 @@
-"""The one look of all figures and report images: fonts, sizes, colours and scales, and how a figure is written."""
+"""The common style of all figures and reports: fonts, sizes, colours and scales, and a function that saves figures."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ INK = "#333a45"  # colour of frames, ticks and text
 GRID = "#e2e8f0"
 DPI = 150
 TICK_STEPS = [1, 2, 2.5, 5, 10]
-DECADES = 100.0  # numbers that span a larger ratio get a logarithmic axis
+DECADES = 100.0  # an axis is logarithmic if the largest number is at least this multiple of the smallest
 
-# The colours of Okabe and Ito, which colour-blind readers can distinguish, without the pale yellow. Prints in grey and
-# more than seven curves are told apart by dashes and markers.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish, without the pale yellow. In grey prints, and
+# if there are more than seven curves, dashes and markers distinguish the curves.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -56,7 +56,7 @@ STYLE = {
     **{f"{axis}tick.minor.{key}": value for axis in "xy" for key, value in (("width", 0.4), ("size", 1.5))},
     **{"lines.linewidth": 1.3, "lines.markersize": 3},
     "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=[DASHES[i % len(DASHES)] for i in range(len(COLOURS))]),
-    **{"pdf.fonttype": 42, "svg.fonttype": "none"},  # embeds TrueType fonts, which publishers accept
+    **{"pdf.fonttype": 42, "svg.fonttype": "none"},  # embed TrueType fonts: publishers refuse Type 3 fonts
 }
 
 styled = matplotlib.rc_context(STYLE)
@@ -67,7 +67,7 @@ styled_text = matplotlib.rc_context(STYLE | {"text.parse_math": False})
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, size in inches.
+    """Create an empty figure whose width and height are given in inches.
 
     Example:
         >>> new_figure(4, 3).get_size_inches().tolist()
@@ -77,11 +77,11 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
-    """Give axes of curves and points their look: no frame at the top and on the right, and a light grid.
+    """Style axes for curves and points: no frame at the top and on the right, and a light grid.
 
     Args:
-        axes: Where.
-        title: Of the panel.
+        axes: The axes.
+        title: The title of the panel; None for no title.
         grid: The axis whose ticks have grid lines: ``x``, ``y`` or ``both``.
     """
     if title is not None:
@@ -93,13 +93,13 @@ def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
 def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int = 5, ratio: float = DECADES) -> bool:
     """Choose the scale and the ticks of an axis: logarithmic for positive numbers of different orders of magnitude.
 
-    Ticks are whole numbers such as 2.5e-05: a common factor beside the axis would collide with the title.
+    Tick labels show complete numbers such as 2.5e-05: a common factor beside the axis would overlap the title.
 
     Args:
-        axis: The x or y axis of some axes.
-        values: The numbers that it shows.
-        n_ticks: Ticks at most, about.
-        ratio: The ratio of the largest to the smallest number from which on the scale is logarithmic.
+        axis: The x or y axis of a panel.
+        values: The numbers that the axis shows.
+        n_ticks: Approximate largest number of ticks.
+        ratio: The scale is logarithmic if the ratio of the largest to the smallest number is at least this.
 
     Returns:
         Whether the scale is logarithmic.
@@ -126,30 +126,30 @@ def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int =
 
 
 def _plain(value: float, _: int | None = None) -> str:
-    text = f"{value:.10g}"  # ten digits: neighbouring ticks of 1234567.5 differ
+    text = f"{value:.10g}"  # ten digits, so that neighbouring ticks near 1234567.5 differ
     return f"−{text[1:]}" if value < 0 else text
 
 
 @styled
 def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png",), dpi: int = DPI) -> list[Path]:
-    """Write a figure to one file per format, atomically, with everything that lies beside its axes.
+    """Write a figure to one file per format, atomically, including legends beside its axes.
 
     Args:
         figure: The figure.
-        stem: The path without its suffix; the folder is created.
-        formats: Such as ``png`` and ``pdf``.
-        dpi: Dots per inch of pixel formats.
+        stem: The path of the files without suffix; missing folders are created.
+        formats: The file formats, such as ``png`` and ``pdf``.
+        dpi: Resolution of pixel formats, in dots per inch.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         DataError: If a file cannot be written.
     """
-    logging.getLogger("fontTools").setLevel(logging.WARNING)  # PDF: a line for each table of a font
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs a line for each table of a font in a PDF
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
-    beside = [*figure.get_default_bbox_extra_artists(), *legends]  # some legends take no part in the layout
+    beside = [*figure.get_default_bbox_extra_artists(), *legends]  # some legends are excluded from the layout
     for path in paths:
         options = {"format": path.suffix[1:], "dpi": dpi, "bbox_inches": "tight", "bbox_extra_artists": beside}
         write_whole(path, partial(figure.savefig, **options))

@@ -18,18 +18,18 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["PosteriorMap"]
 
-PERPLEXITY = 30.0  # scikit-learn's own
-MAX_CLASSES = 20  # more colours cannot be told apart
+PERPLEXITY = 30.0  # scikit-learn's default
+MAX_CLASSES = 20  # more colours could not be distinguished
 
 
 class PosteriorMap(Picture):
-    """Posterior means E_q[h|v] of test examples, laid out by t-SNE and coloured by label.
+    """A figure of the posterior means E_q[h|v] of test examples, laid out by t-SNE and coloured by label.
 
-    Points that are close are close in the latent space; distances between groups mean little. Reference: van der Maaten
-    and Hinton 2008; Bao et al. 2020, section 5.2.
+    Points that are close in the figure are close in the latent space; distances between groups of points mean little.
+    Reference: van der Maaten and Hinton 2008; Bao et al. 2020, section 5.2.
 
     Args:
-        n: Number of examples at most, drawn at random.
+        n: Largest number of examples, drawn at random.
 
     Example:
         >>> from types import SimpleNamespace
@@ -49,12 +49,12 @@ class PosteriorMap(Picture):
         self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the figure can be drawn: for methods with a posterior of two latents or more."""
+        """Return whether the figure can be drawn: it needs a posterior or an encoder of at least two latents."""
         encoding = method.parts.encoding
         return encoding is not None and encoding.h_dim > 1 and len(data.splits.test) > 2
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it; see :meth:`Picture.draw`."""
+        """Draw the figure; see :meth:`Picture.draw`."""
         test = data.splits.test
         rows = torch.randperm(len(test), generator=generator, device=generator.device).cpu()[: self.n].sort().values
         means = posterior_means(method, data, test[rows])
@@ -72,13 +72,13 @@ class PosteriorMap(Picture):
 
 
 def scatter(axes: Axes, points: np.ndarray, labels: np.ndarray | None, names: tuple[str, ...] | None) -> None:
-    """Draw points in the colours of their labels, with a legend; in one colour without labels.
+    """Draw points in the colours of their labels, with a legend; without labels in one colour.
 
     Args:
-        axes: Where.
-        points: Shape (n, 2).
-        labels: Shape (n,), or None.
-        names: Names of the labels 0, 1, ..., or None.
+        axes: The axes in which they are drawn.
+        points: The points, shape (n, 2).
+        labels: The labels of the points, shape (n,), or None.
+        names: The names of the labels 0, 1, ..., or None.
     """
     style = {"s": 12, "linewidths": 0, "alpha": 0.75}
     classes = [] if labels is None else np.unique(labels)

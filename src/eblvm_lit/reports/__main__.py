@@ -21,7 +21,7 @@ OUT = "outputs/report"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command line.
+    """Return the parser of the command line.
 
     Example:
         >>> parser().parse_args(["outputs", "--metric", "test/fisher"]).metric
@@ -43,15 +43,15 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     """Print a comparison of all runs below some folders, and write it as tables, figures and one HTML page.
 
     Args:
-        folders: Folders that hold runs at any depth; if none, ``outputs`` and ``multirun``.
+        folders: Folders that contain runs at any depth; if empty, ``outputs`` and ``multirun``.
         out: The output folder.
-        metrics: The metrics to show; if none, see :func:`~eblvm_lit.reports.table.choose_metrics`.
+        metrics: The metrics to show; if empty, :func:`~eblvm_lit.reports.table.choose_metrics` chooses them.
 
     Returns:
-        The written files.
+        The paths of the written files.
 
     Raises:
-        EblvmError: For everything the user can correct.
+        EblvmError: If something is wrong that the user can correct, such as a folder without runs.
     """
     folders = folders or [name for name in ("outputs", "multirun") if Path(name).is_dir()]
     if not folders:
@@ -66,11 +66,11 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     folder = Path(out)
     paths = [folder / name for name in ("table.md", "table.csv", "report.html")]
     write_text(paths[0], to_markdown(by_data, notes + lines))
-    # an apostrophe, because spreadsheets compute texts that begin like a formula
+    # An apostrophe is put before texts that begin like a formula, which spreadsheets would evaluate.
     cells = summary.map(lambda cell: re.sub(r"^(?=[=+@-])", "'", cell) if isinstance(cell, str) else cell)
     write_text(paths[1], cells.drop(columns=["group", "text"]).to_csv(index=False))
     show(by_data, notes + lines)
-    from eblvm_lit.reports.charts import draw  # matplotlib takes seconds to import: the table is printed before
+    from eblvm_lit.reports.charts import draw  # imported after the table is printed, because matplotlib takes seconds
     from eblvm_lit.reports.page import render
 
     charts = draw(groups, [name for name in columns if name in metrics or direction(name)], folder)
@@ -80,7 +80,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write the report; a user error ends with its message and exit code 1."""
+    """Write the report; if the user can correct an error, print its message and exit with code 1."""
     given = parser().parse_args(argv)
     try:
         paths = report(given.folders, given.out, given.metric)

@@ -33,15 +33,15 @@ QUALITIES = (
 
 
 def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[str, dict[Path, str]]:
-    """Draw all figures as PNG and PDF.
+    """Draw all figures of a report, and save each as PNG and PDF.
 
     Args:
-        groups: The groups of all data sets.
-        metrics: Those of the heat maps.
+        groups: The groups of runs of all data sets.
+        metrics: The metrics that get heat maps.
         folder: The output folder.
 
     Returns:
-        The PNG files with their captions, by heading.
+        A dictionary from headings to dictionaries from PNG files to captions.
     """
     found: dict[str, dict[Path, str]] = {"Heat maps": {}, "Curves": {}, "Cost": {}}
 
@@ -67,7 +67,16 @@ def draw(groups: Sequence[Group], metrics: Sequence[str], folder: Path) -> dict[
 
 
 def mean_curve(group: Group, metric: str) -> pd.DataFrame:
-    """Mean and standard deviation (columns) over seeds at the iterations (index) that all runs with the metric have."""
+    """Compute the mean and the standard deviation of a metric over the runs of a group.
+
+    Args:
+        group: The group of runs.
+        metric: The name of the metric.
+
+    Returns:
+        A table with the columns ``mean`` and ``std``, indexed by the iterations at which all runs with this metric
+        have a value.
+    """
     curves = [run.curves[metric].dropna() for run in group.runs if metric in run.curves]
     values = pd.concat(curves, axis="columns", join="inner") if curves else pd.DataFrame()
     return pd.DataFrame({"mean": values.mean(axis="columns"), "std": values.std(axis="columns")})
@@ -79,7 +88,7 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
     figure = new_figure(4.4, 3.0)
     axes = figure.subplots()
     open_frame(axes, groups[0].data.replace("_", " "))
-    for i, group in enumerate(groups):  # a group has the same look in all figures
+    for i, group in enumerate(groups):  # the index i gives a group the same colour and dash in all figures
         curve = mean_curve(group, metric)
         colour = COLOURS[i % len(COLOURS)]
         if len(curve) > 1:
@@ -95,9 +104,16 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
 
 
 def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
-    """Quality with its interval, seconds of training and MiB, means over seeds, by the number of the group.
+    """Compute the quality and the cost of each group, as means over its runs.
 
-    ``front`` is true on the Pareto front: no other group has a better quality in as few seconds.
+    Args:
+        groups: The groups of one data set.
+        metric: The metric that measures quality.
+
+    Returns:
+        A table indexed by the position of the group in ``groups``, with the columns ``quality``, its confidence
+        interval ``low`` and ``high``, ``seconds`` of training, ``memory`` in MiB, and ``front``: true on the Pareto
+        front, where no other group reaches a better quality in as few seconds.
     """
     sources = {"quality": metric, "seconds": SECONDS, "memory": MEMORY}
     points = pd.DataFrame({name: [group.pooled(key).mean() for group in groups] for name, key in sources.items()})
@@ -109,7 +125,7 @@ def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
 
 @styled_text
 def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
-    """Draw a metric with its intervals and the Pareto front against time and, if it was measured, against memory."""
+    """Draw a metric, its intervals and the Pareto front against time and, if measured, against memory."""
     points = costs(groups, metric)
     panels = {"seconds": "seconds of training", "memory": "memory of an iteration, MiB"}
     panels = {column: label for column, label in panels.items() if points[column].notna().any()}
@@ -125,7 +141,7 @@ def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
         limits = axes.get_ylim()
         colours = [COLOURS[i % len(COLOURS)] for i in points.index]
         axes.vlines(points[column], points["low"], points["high"], colours, linewidth=0.8)
-        axes.set(xlabel=label, ylim=limits)  # the intervals of two seeds can be longer than the axis
+        axes.set(xlabel=label, ylim=limits)  # restore the limits: intervals of only two seeds can be very long
     front = points[points["front"]]
     all_axes[0].step(front["seconds"], front["quality"], "-", where="post", color="0.5", lw=0.8, label="Pareto front")
     all_axes[0].set_ylabel(f"{_title(metric)}{ARROWS[direction(metric)]}")
@@ -143,7 +159,7 @@ def _words(group: Group) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    """Put a legend of the figure's first axes to the right of these without shrinking them."""
+    """Put a legend of the curves in the figure's first panel to the right of the given panel, without shrinking it."""
     handles, labels = axes.figure.axes[0].get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(label, 44, subsequent_indent="   ")) for label in labels]
     legend = axes.legend(handles, wrapped, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
@@ -151,12 +167,12 @@ def _legend(axes: Axes) -> None:
 
 
 class Grid:
-    """Groups of one method that differ in two numbers.
+    """The groups of one method that differ in two numeric settings, as the cells of a heat map.
 
     Args:
-        cells: The groups by the values of rows and columns.
-        rows: The setting that varies over rows.
-        columns: The setting that varies over columns.
+        cells: The groups by the pair of the two settings' values.
+        rows: The key of the setting that differs between rows.
+        columns: The key of the setting that differs between columns.
     """
 
     def __init__(self, cells: dict[tuple[float, float], Group], rows: str, columns: str) -> None:
@@ -170,11 +186,12 @@ class Grid:
 
 
 def find_grids(groups: Sequence[Group]) -> Iterator[Grid]:
-    """Find the sweeps over two numbers of a method, such as N and K of BiSM (Bao et al. 2020, Table 3).
+    """Find sweeps over two numeric settings of a method, such as N and K of BiSM (Bao et al. 2020, Table 3).
 
-    Of more swept numbers, the two with the most values span the grids, one for each choice of the others. A sweep that
-    changes one setting at a time fills less than half of a grid, and has none. The data, the length of a run and its
-    tests are not settings of the method.
+    If more than two numeric settings differ, the two with the most values span the grids, and there is one grid for
+    each combination of the others. A grid of which at most half the cells are filled is left out, for example that of a
+    sweep that changes one setting at a time. Settings of the data, of the length of a run and of its tests do not
+    count.
     """
     for data, method in dict.fromkeys((group.data, group.method) for group in groups):
         rivals = [group for group in groups if (group.data, group.method) == (data, method)]
@@ -204,7 +221,7 @@ def _is_number(value: Any) -> bool:
 
 @styled_text
 def draw_grid(grid: Grid, metric: str) -> Figure:
-    """Draw a heat map with the numbers of the table in its cells; brighter is better."""
+    """Draw a heat map of a metric over a grid, with the texts of the table in its cells; brighter is better."""
     summary = summarise(list(grid.cells.values()), [metric]).set_index("group")
     places = pd.MultiIndex.from_tuples(grid.cells)
     means, texts = (

@@ -1,4 +1,4 @@
-"""Whether two settings differ by more than chance: intervals of means, and tests of the two best."""
+"""Statistics that tell a difference between settings from chance: intervals of means, and tests of the two best."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["compare", "difference", "interval"]
 
 
 def interval(values: pd.Series) -> tuple[float, float]:
-    """The 95 % confidence interval of a mean, by Student's t; NaN for fewer than two values.
+    """Compute the 95 % confidence interval of a mean, by Student's t; NaN for fewer than two values.
 
     Example:
         >>> [round(float(bound), 2) for bound in interval(pd.Series([1.0, 2.0, 6.0]))]  # 3 ± 4.303 sqrt(7 / 3)
@@ -26,14 +26,17 @@ def interval(values: pd.Series) -> tuple[float, float]:
 
 
 def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, str]:
-    """The mean of ``a`` less that of ``b``: paired where they have the same seeds, else by Welch's t test.
+    """Test the difference between the means of ``a`` and ``b``, paired if they share seeds, else by Welch's t test.
+
+    The test is paired if all seeds of one of them are also seeds of the other.
 
     Args:
-        a: Values by seed.
-        b: The same, of another setting.
+        a: Values of a metric with one setting, indexed by seed.
+        b: Values of the metric with another setting, indexed by seed.
 
     Returns:
-        The difference, the bounds of its 95 % confidence interval, the p value of no difference, and the test.
+        The mean of ``a`` minus the mean of ``b``; the lower and the upper bound of its 95 % confidence interval; the p
+        value under the hypothesis of no difference; and the name of the test.
 
     Example:
         >>> value, low, high, p, test = difference(pd.Series([1.0, 2.0, 3.0]), pd.Series([0.5, 1.0, 1.5]))
@@ -43,7 +46,7 @@ def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, 
     a, b = (values.dropna().groupby(level=0).mean() for values in (a, b))
     pairs = (a - b).dropna()
     paired = len(pairs) == min(len(a), len(b))
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of one value, and of equal differences
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # for a single value or equal differences
         result = stats.ttest_1samp(pairs, 0.0) if paired else stats.ttest_ind(a, b, equal_var=False)
         low, high = result.confidence_interval(0.95)
     value = pairs.mean() if paired else a.mean() - b.mean()
@@ -52,13 +55,17 @@ def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, 
 
 
 def compare(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The two best settings of each metric and their difference, as one table of texts per data set.
+    """Compare the two best settings for each metric.
 
-    Each method takes part with its best setting; where there is one method, all its settings do.
+    The best setting of each method is compared with those of the other methods; if there is only one method, its
+    settings are compared with each other.
 
     Args:
-        groups: The groups of all data sets.
-        summary: As :func:`~eblvm_lit.reports.table.summarise` returns it.
+        groups: The groups of runs of all data sets.
+        summary: The table that :func:`~eblvm_lit.reports.table.summarise` returns.
+
+    Returns:
+        For each data set a title and a table of texts: the two best settings by metric, their difference and its test.
     """
     found: dict[str, list[list[str]]] = {}
     for (data, metric), cells in summary.groupby(["data", "metric"], sort=False):

@@ -20,10 +20,10 @@ from eblvm_lit.reports.runs import SECONDS, SPEED, Group
 
 __all__ = ["render"]
 
-AT_VALIDATION = re.compile(r"_\d{6,}$")  # figures of validations, density_000600.png, stay in the run's folder
+AT_VALIDATION = re.compile(r"_\d{6,}$")  # names of figures drawn at validations, such as density_000600: not shown
 RECORDED = {"iterations": "iteration", "seconds": SECONDS, "iterations/s": SPEED, "MiB": "train/peak_memory_mib"}
 MACHINE = ("trainer.accelerator", "trainer.devices", "trainer.precision")
-MOST_PICTURES = 12  # of a setting: more make the page too large
+MOST_PICTURES = 12  # largest number of pictures per group of runs: more would make the page too large
 
 
 def render(
@@ -33,18 +33,21 @@ def render(
     notes: Sequence[str],
     charts: Mapping[str, Mapping[Path, str]],
 ) -> str:
-    """Render the page as HTML.
+    """Render the report's page as HTML.
 
     Args:
-        groups: The finished runs.
-        left_out: Why other runs are not in the tables, by folder.
-        tables: Texts, by title.
+        groups: The groups of finished runs.
+        left_out: The folders of runs that are not in the tables, with the reason for each.
+        tables: The tables of texts by title.
         notes: The notes below the tables.
         charts: The PNG files of the figures with their captions, by heading.
+
+    Returns:
+        The HTML text.
     """
     root = os.path.commonpath([run.folder.parent for group in groups for run in group.runs])
     galleries = {f"{group.data}, {group.label}": _figures(group) for group in groups}
-    environment = Environment(autoescape=select_autoescape(default_for_string=True))  # what runs are named is text
+    environment = Environment(autoescape=select_autoescape(default_for_string=True))  # escapes names
     environment.filters["embedded"] = _embedded
     return environment.from_string((files(__package__) / "page.html.j2").read_text()).render(
         root=escaped(root),
@@ -59,17 +62,17 @@ def render(
 
 
 def _figures(group: Group) -> dict[str, str]:
-    """The figures of the first run of a group by name, small."""
+    """Return the figures of the first run of a group by name, scaled down."""
     paths = [path for path in sorted(group.runs[0].folder.glob("figures/*.png")) if not AT_VALIDATION.search(path.stem)]
     found: dict[str, str] = {}
     for path in paths[:MOST_PICTURES]:
-        with suppress(OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # a damaged picture is left out
+        with suppress(OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # skip damaged pictures
             found[escaped(path.stem.replace("_", " "))] = _embedded(path, 1200)
     return found
 
 
 def _embedded(path: Path, widest: int) -> str:
-    """A picture as a data URI, scaled down if it is too wide; WebP takes half the bytes of PNG."""
+    """Encode a picture as a data URI, scaled down if it is too wide, as WebP, which takes half the bytes of PNG."""
     with Image.open(path, formats=["PNG"]) as image:
         image = image.convert("RGB")
         image.thumbnail((widest, 4 * widest))
@@ -78,7 +81,7 @@ def _embedded(path: Path, widest: int) -> str:
 
 
 def _costs(groups: Sequence[Group], root: str) -> pd.DataFrame:
-    """Time, memory and machine of each run, as far as it recorded them."""
+    """Return a table with the time, the memory and the machine of each run, as far as the run recorded them."""
     rows = [
         {
             "run": escaped(os.path.relpath(run.folder, root)),

@@ -1,4 +1,4 @@
-"""Runs read from their folders, and groups of runs that differ in their seed alone."""
+"""Runs read from their folders, and groups of runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "declare_all", "group_run
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
 LAST = " (last 3)"
-LARGEST = 1e100  # larger numbers have no variance in float64
+LARGEST = 1e100  # the squares of much larger numbers, and so their variance, overflow float64
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
+    """A finished run, read from its folder.
 
     Attributes:
-        folder: The run folder.
-        config: The resolved configuration by dotted path, without null and empty values.
-        choices: The chosen option of each configuration group; empty for a run of Python.
-        asked: The keys of its command line.
-        metrics: The final metrics, the seconds of the iterations, and the mean of the last three validations of each
-            validated metric.
-        curves: One column per logged metric, indexed by iteration.
+        folder: The folder of the run.
+        config: The resolved configuration by dotted key, without null and empty values.
+        choices: The chosen option of each configuration group; empty for a run that was started from Python.
+        asked: The keys that were set on the command line.
+        metrics: The final metrics; the seconds of all iterations; and, for each metric of validations, the mean of the
+            last three.
+        curves: A table of the logged metrics, one column per metric, indexed by iteration.
     """
 
     folder: Path
@@ -54,19 +54,19 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the results may depend on, except the seed."""
+        """Return the settings on which the results may depend, except the seed."""
         return {path: value for path, value in self.config.items() if not is_incidental(path, *COPIES)}
 
 
 def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]]:
-    """Read all runs at any depth below some folders; each run counts once.
+    """Read all runs at any depth below some folders; a run found twice counts once.
 
     Returns:
-        The finished runs, and why each other run is left out, by its folder.
+        The finished runs, and the folders of the other runs with the reason why each is left out.
 
     Raises:
-        ConfigError: If there is no such folder.
-        DataError: If no run has finished.
+        ConfigError: If one of the folders does not exist.
+        DataError: If there is no finished run.
     """
     found: dict[Path, None] = {}
     for folder in map(Path, folders):
@@ -79,12 +79,12 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
         try:
             config = flatten(read_yaml(folder / "config.yaml"))
             if folder.name == ".hydra" or not {"method._target_", "data._target_"} <= config.keys():
-                continue  # Hydra's own file, or a configuration that is no run's
+                continue  # written by Hydra itself, or not the configuration of a run
             if (folder / "metrics.json").is_file():
                 runs.append(_read_run(folder, config))
             else:
                 left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or still runs"
-        except Exception as error:  # a folder that no run has written may hold anything
+        except Exception as error:  # a folder that no run has written may contain anything
             left_out[folder] = escaped(f"unreadable: {' '.join(str(error).split())[:200]}")
     if not runs:
         why = "".join(f" {folder} is {reason}." for folder, reason in list(left_out.items())[:1])
@@ -93,14 +93,17 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
 
 
 def declare_all() -> None:
-    """Import all that declares numbers, for runs that have not stored what is known of theirs; it takes seconds."""
+    """Import all modules that declare units and directions of metrics, which takes seconds.
+
+    It is needed for runs that have not stored these declarations in their folder.
+    """
     for package in (evaluation, callbacks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
 
 
 def _read_run(folder: Path, config: dict[str, Any]) -> Run:
-    """A finished run, whose names and words can be printed, and whose numbers can be squared and summed."""
+    """Read a finished run, make its texts safe to print, and refuse numbers that are too large to be squared."""
     curves = read_curves(folder / "metrics.csv").rename(columns=escaped)
     curves = curves.where(curves.abs() < LARGEST)[curves.index < LARGEST]
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
@@ -122,7 +125,7 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
     }
     return Run(
         folder,
-        {  # numbers, no larger than floats are, and texts
+        {  # keep numbers that floats represent exactly, and convert all other values to texts
             escaped(key): value if isinstance(value, int | float) and float(value) == value else escaped(str(value))
             for key, value in config.items()
         },
@@ -135,13 +138,13 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed alone.
+    """A group of runs that differ only in their seed.
 
     Attributes:
         runs: The runs, at least one.
-        data: Name of the data set.
-        method: Name of the method.
-        keys: The settings that distinguish this group from the others of its data set.
+        data: The name of the data set.
+        method: The name of the method.
+        keys: The keys of the settings that distinguish this group from other groups on the same data set.
     """
 
     runs: tuple[Run, ...]
@@ -150,12 +153,12 @@ class Group:
     keys: tuple[str, ...] = ()
 
     def value(self, key: str) -> Any:
-        """The value of a setting, or the chosen option of a group; None where there is none."""
+        """Return the chosen option of a configuration group, or the value of a setting; None if there is neither."""
         run = self.runs[0]
         return run.choices.get(key, run.config.get(key))
 
     def text(self, key: str) -> str:
-        """A distinguishing setting, such as ``n_unroll=5``."""
+        """Return a setting with its value as text, such as ``n_unroll=5``."""
         value = self.value(key)
         if key.endswith("._target_"):
             key = key.removesuffix("._target_")
@@ -164,22 +167,22 @@ class Group:
 
     @property
     def settings(self) -> str:
-        """The distinguishing settings."""
+        """Return the distinguishing settings with their values as one text."""
         return ", ".join(self.text(key) for key in self.keys if self.value(key) is not None)
 
     @property
     def label(self) -> str:
-        """The method and the distinguishing settings."""
+        """Return the method and the distinguishing settings as one text."""
         return ", ".join(filter(None, (self.method, self.settings)))
 
     def pooled(self, metric: str) -> pd.Series:
-        """The final values of a metric by seed, NaN where a run has none."""
+        """Return the final values of a metric, indexed by seed; NaN for a run without the metric."""
         seeds = [run.config.get("seed") for run in self.runs]
         return pd.Series([run.metrics.get(metric) for run in self.runs], seeds, dtype=float)
 
 
 def setting_name(key: str) -> str:
-    """The name of a setting in labels.
+    """Return the name of a setting in labels, without the prefixes that are clear from the context.
 
     Example:
         >>> setting_name("method.n_unroll"), setting_name("score.n_particles")
@@ -189,7 +192,7 @@ def setting_name(key: str) -> str:
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Group runs that differ in their seed alone, ordered by data set, method and settings."""
+    """Group runs that differ only in their seed; groups are ordered by data set, method and settings."""
     gathered = defaultdict(list)
     for run in runs:
         gathered[frozenset(run.settings.items())].append(run)
@@ -205,7 +208,10 @@ def _data_name(run: Run) -> str:
 
 
 def _with_size(group: Group, groups: Sequence[Group]) -> str:
-    """The data set, with the size of its images where groups differ in it: their metrics do not compare."""
+    """Return the name of the data set, with the size of its images if groups differ in it.
+
+    Metrics of images of different sizes cannot be compared, so that each size counts as a data set.
+    """
     sizes = {other.value("data.size") for other in groups if other.data == group.data}
     return group.data if len(sizes) == 1 else f"{group.data}_{group.value('data.size')}"
 
@@ -216,9 +222,13 @@ def _method_name(run: Run) -> str:
 
 
 def _keys(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
-    """The keys of command lines that differ; where they do not tell the groups of a method apart, other settings, too.
+    """Choose the keys of the settings that distinguish a group from the other groups on its data set.
 
-    What only some groups have follows from the class of a part, which is named; equal columns are copies.
+    First come keys that were set on a command line, if their values differ between groups of the method, or if the
+    group's value is one that at most half of all groups on the data set have. If these keys do not distinguish all
+    groups of the method, further settings are added. A setting that only some groups have is added only if its values
+    differ: that it exists at all follows from the class of a part, whose key is among the settings. A setting whose
+    values are equal to those of a chosen one in all groups is a copy and is skipped.
     """
     on_data = [other for other in groups if other.data == group.data]
     rivals = [other for other in on_data if other.method == group.method]
@@ -242,6 +252,6 @@ def _is_rare(group: Group, key: str, groups: Sequence[Group]) -> bool:
 
 
 def _natural(text: str) -> list[tuple[float, str]]:
-    """A sorting key that puts n_unroll=10 after n_unroll=5."""
+    """Return a sorting key that compares numbers in texts by value: n_unroll=10 comes after n_unroll=5."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", text)
     return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""The tables of a report: each metric pooled over seeds, beside the published number."""
+"""The tables of a report: the mean of each metric over seeds, beside the published number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNLIKE = "‡"
 BEST = "★"
 BEST_OF_METHOD = "☆"
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
-LABELS = ("method", "best", "second")  # columns whose cells may break
+LABELS = ("method", "best", "second")  # columns whose texts may be wrapped in the terminal
 UNITS = {
     "trainer.max_steps": "{:,} iterations",
     "method.optimizer.lr": "learning rate {:g}",
@@ -38,7 +38,7 @@ UNITS = {
 
 
 class Published(NamedTuple):
-    """A published number; ``differs`` says how the run was trained otherwise, empty where the two can be compared."""
+    """A published number with its source; ``differs`` says how the run's training differs, or is empty if it agrees."""
 
     value: float = math.nan
     source: str = ""
@@ -52,10 +52,12 @@ def _entries() -> list[dict[str, Any]]:
 
 
 def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
-    """The published numbers for the method, the data set and the settings of a run, by metric.
+    """Find the published numbers, by metric, that belong to the method, the data set and the settings of a run.
+
+    If several entries of ``published.yaml`` match, the first one counts.
 
     Args:
-        config: The resolved configuration by dotted path. Of several entries of ``published.yaml``, the first counts.
+        config: The resolved configuration of the run by dotted key.
 
     Example:
         >>> find_published({"data._target_": "eblvm_lit.data.digits.Digits"})
@@ -72,7 +74,7 @@ def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
 
 
 def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
-    """What sets a run apart from the published one.
+    """Describe how the training of a run differs from the published one.
 
     Example:
         >>> _differs({"trainer.max_steps": 300, "method.optimizer.lr": 0.1}, {"trainer.max_steps": 20_000})
@@ -84,12 +86,13 @@ def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
 
 
 def choose_metrics(groups: Sequence[Group], names: Sequence[str] = ()) -> list[str]:
-    """The columns of the table.
+    """Choose the metrics that are the columns of the table.
 
     Args:
-        groups: The rows of the table.
-        names: The requested metrics; if none, all of the test split, first those where higher is better, then those
-            where lower is, and the last three validations of the log-likelihood, and the iteration rate.
+        groups: The groups of runs that are the rows of the table.
+        names: The requested metrics. If empty, these are all metrics of the test split, first those of which higher is
+            better, then those of which lower is better, then the others; the mean log-likelihood of the last three
+            validations; and the iterations per second.
 
     Raises:
         ConfigError: If no run has a requested metric.
@@ -103,10 +106,11 @@ def choose_metrics(groups: Sequence[Group], names: Sequence[str] = ()) -> list[s
 
 
 def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
-    """One row per group and metric that it has.
+    """Summarise the metrics of groups in one table, with a row for each group and each metric that the group has.
 
-    ``std`` is divided by n - 1, ``low`` and ``high`` bound the mean, ``best`` marks the best mean of the data set
-    and of its method, and ``text`` is what readers see.
+    Columns include ``std``, the standard deviation with the divisor n - 1; ``low`` and ``high``, the 95 % confidence
+    interval of the mean; ``best``, a mark at the best mean on the data set, or of its method on the data set; and
+    ``text``, the text that the tables show.
     """
     rows = []
     for i, group in enumerate(groups):
@@ -131,7 +135,7 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """A mark at the best of several means of a data set, and of a method on it."""
+    """Mark the best mean of several on a data set, and the best of several of one method on a data set."""
     marks = pd.Series("", summary.index, dtype=object)
     way = summary["metric"].map(direction)
     for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):
@@ -141,7 +145,7 @@ def _best(summary: pd.DataFrame) -> pd.Series:
 
 
 def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float = math.nan, mark: str = "") -> str:
-    r"""A number, with two digits of the standard deviation, and its interval in a second line.
+    r"""Format a mean with two digits of its standard deviation, and its interval in a second line.
 
     Example:
         >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)
@@ -149,7 +153,7 @@ def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float
         >>> _text(3.0, 7**0.5, -3.57, 9.57, " †")
         '3.0 ± 2.6 †\n[-3.6, 9.6]'
     """
-    equal = std <= 1e-12 * abs(mean)  # up to rounding
+    equal = std <= 1e-12 * abs(mean)  # all values are equal up to rounding
     if math.isnan(std) or equal:
         return (f"{mean:.2f}" if abs(mean) >= 10 else f"{mean:.4g}") + (" ± 0" if equal else "") + mark
     decimals = min(6, max(0, 1 - math.floor(math.log10(std))))
@@ -158,7 +162,7 @@ def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float
 
 
 def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """One table of texts per data set; a column of published numbers follows each metric that has any."""
+    """Make one table of texts for each data set; after each metric with published numbers, a column shows these."""
     found = {}
     for data, of_data in summary.groupby("data", sort=False):
         rows = [i for i, group in enumerate(groups) if group.data == data]
@@ -176,7 +180,7 @@ def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataF
 
 
 def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
-    """The notes below the tables, one sentence each."""
+    """Write the notes below the tables, as far as they apply, one sentence each."""
     notes = ["Mean ± sample standard deviation over n runs that differ in their seed alone."]
     if summary["low"].notna().any():
         notes.append("[ ]: the 95 % confidence interval of the mean, by Student's t.")
@@ -199,7 +203,7 @@ def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
 
 
 def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> str:
-    """The tables in GitHub's Markdown, followed by the notes.
+    """Format the tables, followed by the notes, in GitHub's Markdown.
 
     Example:
         >>> print(to_markdown({"digits": pd.DataFrame({"method": ["dsm"], "n": ["3"]})}, ["A note."]))
@@ -220,7 +224,7 @@ def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> st
 
 
 def _literal(text: str) -> str:
-    r"""A text in which Markdown sees no markup, cell border, link or HTML.
+    r"""Escape a text so that Markdown finds no markup, cell border, link or HTML in it.
 
     Example:
         >>> print(_literal("a|b *c* <d>[e](f)"))
@@ -230,9 +234,9 @@ def _literal(text: str) -> str:
 
 
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
-    """Print the tables with the first columns for which the terminal is wide enough, and the notes."""
+    """Print the tables, with as many columns as fit into the width of the terminal, and the notes."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:  # a file has no width limit
+    if not console.is_terminal:  # a file has no limited width
         console.width = 10**4
     endless = console.options.update(width=10**4)
     for data, table in by_data.items():

@@ -16,14 +16,15 @@ __all__ = ["RowCriterion", "SampleCriterion"]
 
 
 class SampleCriterion(Declares, ABC):
-    """A function of the features of samples and of data.
+    """The base class of criteria, which compare the features of samples with those of data.
 
-    Its class declares what is known of its numbers as metrics do; ``{suffix}`` stands for that of a network's titles.
+    As a metric does, the class declares the units and the better direction of its numbers. In a declared name
+    ``{suffix}`` and the other words in braces stand for the fields of the network's :class:`Titles`.
 
     Attributes:
-        needs_rows: Whether it needs the features themselves, and not only their mean and covariance.
-        needs_logits: Whether it needs logits of the samples.
-        fewest: The smallest number of samples, and of examples, that it is defined for.
+        needs_rows: Whether the criterion needs the features themselves, and not only their mean and covariance.
+        needs_logits: Whether the criterion needs class logits of the samples.
+        fewest: The smallest number of samples, and of examples, for which the criterion is defined.
     """
 
     needs_rows = False
@@ -37,16 +38,19 @@ class SampleCriterion(Declares, ABC):
         Args:
             samples: Features of the samples.
             reference: Features of the data.
-            titles: Names of the numbers.
+            titles: Names that the network gives to the criteria.
+
+        Returns:
+            The criterion's numbers by name.
         """
 
 
 class RowCriterion(SampleCriterion):
-    """A function of the features themselves, of all pairs of samples and examples.
+    """The base class of criteria that compare each sample's features with each example's features.
 
     Args:
-        n_max: Largest number of examples that samples are compared with, the first ones, as the cost grows with its
-            square; None for all.
+        n_max: Largest number of examples with which samples are compared, because the cost grows quadratically; the
+            first ones are used. None uses all.
     """
 
     needs_rows = True
@@ -55,10 +59,10 @@ class RowCriterion(SampleCriterion):
         self.n_max = n_max
 
     def rows(self, samples: FeatureSet, reference: FeatureSet) -> tuple[Tensor, Tensor]:
-        """The features of samples and of examples, shapes (M, D) and (N, D), float64, less the examples' mean.
+        """Return the features of samples (M, D) and of examples (N, D) in float64, minus the mean of the examples.
 
-        Criteria depend on differences alone, and squared distances lose digits far from zero.
+        Criteria depend only on differences of features; subtracting the mean keeps squared distances accurate.
         """
-        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # needs_rows
+        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # not None
         centre = y[: self.n_max].mean(0)
         return x - centre, y[: self.n_max] - centre

@@ -15,10 +15,10 @@ class FrechetDistance(
     SampleCriterion,
     emits={"{frechet}": Quantity(-1)},
 ):
-    """``fid`` by features of Inception, ``fd_classifier`` by those of a classifier.
+    """The Fréchet distance: ``fid`` with features of Inception, ``fd_classifier`` with those of a classifier.
 
-    Lower is better. Its upward bias grows as samples get fewer: compare only values of equally many samples.
-    Reference: Heusel et al. 2017.
+    Lower is better. The distance is biased upwards, the more the fewer samples there are: compare only values that were
+    computed from the same number of samples. Reference: Heusel et al. 2017.
 
     Example:
         >>> import torch
@@ -29,5 +29,5 @@ class FrechetDistance(
     """
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """The distance; see :meth:`SampleCriterion.compute`."""
+        """Compute the Fréchet distance; see :meth:`SampleCriterion.compute`."""
         return {titles.frechet: frechet_distance(samples.gaussian, reference.gaussian)}

@@ -1,4 +1,4 @@
-"""The Inception score of samples, by class logits."""
+"""The Inception score of samples, computed from class logits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class InceptionScore(
     SampleCriterion,
     emits={"{inception_score}": Quantity(1), "{inception_score}_std": Quantity()},
 ):
-    r"""``inception_score``: how confident a classifier is of each sample, and how diverse its classes are.
+    r"""The ``inception_score``: high if a classifier is sure of each sample's class and the classes are diverse.
 
     .. math:: \exp\, E_x\, \mathrm{KL}\bigl(p(y|x) \,\|\, E_x\, p(y|x)\bigr)
 
-    The mean over parts of the shuffled samples, and ``inception_score_std``, the deviation over these. Between 1 and
-    the number of classes; higher is better; data are not used. By torch-fidelity: torchmetrics shuffles by the global
-    generator, which moves a score of 6.565 by 0.002 and its deviation of 0.12 by 0.05.
-    Reference: Salimans et al. 2016.
+    The samples are shuffled and split into parts; the score is the mean over the parts, and ``inception_score_std`` the
+    standard deviation over them. It lies between 1 and the number of classes, and higher is better. It does not use the
+    data. torch-fidelity computes it, not torchmetrics: that shuffles with the global generator, which changes a score
+    of 6.565 by 0.002 and its standard deviation of 0.12 by 0.05. Reference: Salimans et al. 2016.
 
     Args:
         n_splits: Number of parts.
-        seed: Of the shuffling; torch-fidelity's own.
+        seed: Seed of the shuffling; the default is torch-fidelity's.
 
     Example:
         >>> import torch
         >>> from eblvm_lit.evaluation.frechet import Gaussian
-        >>> none = Gaussian(torch.zeros(1), torch.zeros(1, 1))  # not needed
+        >>> none = Gaussian(torch.zeros(1), torch.zeros(1, 1))  # moments are not used
         >>> alike = FeatureSet(4, none, None, torch.zeros(4, 10))
         >>> found = InceptionScore(n_splits=2).compute(alike, alike, Titles("fid", "kid", "inception_score"))
         >>> {name: round(value, 9) for name, value in found.items()}
@@ -48,8 +48,8 @@ class InceptionScore(
         self.fewest = n_splits
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """The score; see :meth:`SampleCriterion.compute`."""
-        from torch_fidelity.metric_isc import (  # takes a second: paid by those who use it
+        """Compute the score; see :meth:`SampleCriterion.compute`."""
+        from torch_fidelity.metric_isc import (  # imported here, because the import takes a second
             KEY_METRIC_ISC_MEAN,
             KEY_METRIC_ISC_STD,
             isc_features_to_metric,

@@ -20,24 +20,24 @@ class KernelDistance(
     SampleCriterion,
     emits={"{kernel}": Quantity(-1), "{kernel}_std": Quantity()},
 ):
-    r"""``kid``: the unbiased squared maximum mean discrepancy, and ``kid_std``, its deviation over random subsets.
+    r"""The kernel distance ``kid``, and ``kid_std``, its standard deviation over random subsets.
 
     .. math:: \frac{1}{m (m - 1)} \sum_{i \ne j} \bigl(k(x_i, x_j) + k(y_i, y_j)\bigr)
               - \frac{2}{m^2} \sum_{i, j} k(x_i, y_j), \qquad k(x, y) = \bigl(x^\top y / D + 1\bigr)^3
 
-    Averaged over subsets of m samples and m images. It may be negative. By torch-fidelity, in float64:
-    torchmetrics draws its subsets from the global generator, which moves a KID of 0.0115 by 1e-4. Reference: Binkowski
-    et al. 2018.
+    This unbiased estimate of the squared maximum mean discrepancy is averaged over random subsets of m samples and m
+    images; it may be negative. torch-fidelity computes it, in float64, and not torchmetrics: that draws the subsets
+    with the global generator, which changes a KID of 0.0115 by 1e-4. Reference: Binkowski et al. 2018.
 
     Args:
         n_subsets: Number of subsets.
-        subset_size: m.
-        seed: Of the choice of subsets, the same for all models; torch-fidelity's own.
+        subset_size: The number m of samples, and of images, in a subset.
+        seed: Seed of the choice of subsets, the same for all models; the default is torch-fidelity's.
 
     Example:
         >>> import torch
         >>> from eblvm_lit.evaluation.frechet import Gaussian
-        >>> none = Gaussian(torch.zeros(1), torch.zeros(1, 1))  # not needed
+        >>> none = Gaussian(torch.zeros(1), torch.zeros(1, 1))  # moments are not used
         >>> x, y = (FeatureSet(2, none, rows) for rows in (torch.zeros(2, 1), torch.ones(2, 1)))
         >>> criterion = KernelDistance(n_subsets=3, subset_size=2)
         >>> criterion.compute(x, y, Titles("fid", "kid", "inception_score"))  # 1 + 2^3 - 2
@@ -53,15 +53,15 @@ class KernelDistance(
         self.fewest = subset_size
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """The distance; see :meth:`SampleCriterion.compute`."""
-        from torch_fidelity.metric_kid import (  # takes a second: paid by those who use it
+        """Compute the kernel distance; see :meth:`SampleCriterion.compute`."""
+        from torch_fidelity.metric_kid import (  # imported here, because the import takes a second
             KEY_METRIC_KID_MEAN,
             KEY_METRIC_KID_STD,
             kid_features_to_metric,
         )
 
         found = kid_features_to_metric(
-            cast(Tensor, samples.rows).double(),  # needs_rows
+            cast(Tensor, samples.rows).double(),  # not None, because needs_rows is true
             cast(Tensor, reference.rows).double(),
             kid_subsets=self.n_subsets,
             kid_subset_size=self.subset_size,

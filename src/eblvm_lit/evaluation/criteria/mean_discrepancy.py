@@ -1,4 +1,4 @@
-"""The maximum mean discrepancy between features of samples and of data, by a Gaussian kernel."""
+"""The maximum mean discrepancy between features of samples and of data, with a Gaussian kernel."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]
 
-ELEMENTS = 2**20  # pairs at a time: 8 MiB, three times as fast as 128
-N_FOR_MEDIAN = 2000  # examples whose distances give the bandwidth
+ELEMENTS = 2**20  # pairs at a time: blocks of 8 MiB are three times as fast as blocks of 128 MiB
+N_FOR_MEDIAN = 2000  # number of examples whose median distance is the bandwidth
 
 
 class MeanDiscrepancy(
     RowCriterion,
     emits={"mmd{suffix}": Quantity(-1)},
 ):
-    r"""``mmd``: the unbiased estimate of the squared discrepancy, of M samples and N examples.
+    r"""The squared maximum mean discrepancy ``mmd``: its unbiased estimate from M samples and N examples.
 
     .. math:: \frac{\sum_{i \ne j} k(x_i, x_j)}{M (M - 1)} + \frac{\sum_{i \ne j} k(y_i, y_j)}{N (N - 1)}
         - \frac{2 \sum_{i, j} k(x_i, y_j)}{M N}, \qquad k(x, y) = e^{-|x - y|^2 / (2 b^2)}
 
-    Its expectation is zero where both sets are of one distribution, and it may be negative. The bandwidth b is the same
-    for all models: ``median`` is the median distance between the first 2,000 examples. Reference: Gretton et al. 2012,
-    "A kernel two-sample test".
+    If samples and examples have the same distribution, its expectation is zero; a single value may be negative. The
+    bandwidth b depends only on the data, and so is the same for all models. Reference: Gretton et al. 2012, "A kernel
+    two-sample test".
 
     Args:
-        bandwidth: b, in the units of the features, or ``median``.
-        n_max: Largest number of examples, the first ones; None for all.
+        bandwidth: The bandwidth b, in the units of the features; ``median`` is the median distance between the first
+            2,000 examples.
+        n_max: Largest number of examples; the first ones are used. None uses all.
 
     Example:
         >>> import torch
@@ -52,7 +53,7 @@ class MeanDiscrepancy(
         self.bandwidth: float | Literal["median"] = bandwidth
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """The discrepancy; see :meth:`SampleCriterion.compute`."""
+        """Compute the discrepancy; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
         b = float(median_distance(y[:N_FOR_MEDIAN])) if self.bandwidth == "median" else self.bandwidth
         within = sum((_total(z, z, b) - len(z)) / (len(z) * (len(z) - 1)) for z in (x, y))
@@ -60,7 +61,7 @@ class MeanDiscrepancy(
 
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:
-    """The sum of the kernel over all pairs; that of an x with itself is 1."""
+    """Sum the kernel over all pairs of an x and a y, in blocks; a vector paired with itself counts 1."""
     of_y = y.square().sum(-1)
     total = 0.0
     for rows in x.split(max(1, ELEMENTS // len(y))):

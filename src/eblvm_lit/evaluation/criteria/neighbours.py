@@ -1,4 +1,4 @@
-"""Balls around features that reach to their k-th nearest neighbours, and which of them hold other features."""
+"""Balls around feature vectors that reach to the k-th nearest neighbour, and counts of the vectors inside them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from eblvm_lit.evaluation.criteria.base import RowCriterion
 
 __all__ = ["NeighbourCriterion", "counts", "squared_radii"]
 
-ELEMENTS = 2**20  # distances at a time: 8 MiB, four times as fast as 128
-ROUNDING = 1e-12  # of a squared distance, relative to the squared norms: equal features are in each other's balls
+ELEMENTS = 2**20  # distances at a time: blocks of 8 MiB are four times as fast as blocks of 128 MiB
+# Allowance for the rounding error of a squared distance, relative to the squared norms: two equal features must count
+# as inside each other's balls.
+ROUNDING = 1e-12
 
 
 class NeighbourCriterion(RowCriterion):
-    """Numbers that compare two sets of features by balls around one of them.
+    """The base class of criteria that count the features of one set inside balls around the features of another.
 
     Args:
-        k: The neighbour that a ball reaches to.
-        n_max: Largest number of examples; None for all.
+        k: Each ball reaches from its centre to the k-th nearest neighbour in the same set.
+        n_max: Largest number of examples; the first ones are used. None uses all.
     """
 
     def __init__(self, *, k: PositiveInt, n_max: PositiveInt | None = None) -> None:
@@ -31,7 +33,7 @@ class NeighbourCriterion(RowCriterion):
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
-    """Squared distances of some rows of x to all of y, less an allowance relative to the norms, shape (B, m)."""
+    """Yield squared distances between B vectors of x and all m of y, shape (B, m), minus an allowance for rounding."""
     of_y = y.square().sum(-1)
     size = max(1, ELEMENTS // len(y))
     for first in range(0, len(x), size):
@@ -41,31 +43,31 @@ def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
 
 
 def squared_radii(x: Tensor, k: int) -> Tensor:
-    """The squared distance of each row to its k-th nearest other row, shape (n,).
+    """Compute the squared distance of each feature vector from its k-th nearest neighbour, shape (n,).
 
     Args:
-        x: Features, shape (n, D), float64, n > k.
-        k: Which neighbour.
+        x: Feature vectors, shape (n, D), float64, n > k.
+        k: The rank of the neighbour; 1 is the nearest other vector.
 
     Example:
         >>> squared_radii(torch.tensor([[0.0], [1.0], [3.0]]).double(), 1).round(decimals=9)
         tensor([1., 1., 4.], dtype=torch.float64)
     """
-    # the nearest one is itself; topk takes half the time of kthvalue
+    # k + 1, because each vector is its own nearest neighbour; topk takes half the time of kthvalue
     nearest = (d.topk(k + 1, largest=False).values[:, -1].clone() for d in _blocks(x, x, allowance=0))
     return torch.cat(list(nearest)).clamp(min=0)
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """In how many balls around y each x is, and how many x each ball holds.
+    """Count for each x the balls around y that contain it, and for each ball the x inside it.
 
     Args:
-        x: Features, shape (n, D), float64.
-        y: Centres, shape (m, D).
-        squared: Squared radii, shape (m,).
+        x: Feature vectors, shape (n, D), float64.
+        y: The balls' centres, shape (m, D), float64.
+        squared: The balls' squared radii, shape (m,).
 
     Returns:
-        Shapes (n,) and (m,), int64.
+        The number of balls that contain each x, shape (n,), and the number of x in each ball, shape (m,), int64.
 
     Example:
         >>> x, y = torch.tensor([[0.5], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()

@@ -1,4 +1,4 @@
-"""Precision and recall of samples: which are like data, and which data are like samples."""
+"""Precision and recall: the shares of samples that look like data, and of data that look like samples."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ class PrecisionRecall(
     NeighbourCriterion,
     emits={"precision{suffix}": Quantity(1), "recall{suffix}": Quantity(1)},
 ):
-    r"""``precision``: the fraction of samples that are in a ball of the data; ``recall``: of data in a ball of samples.
+    r"""The ``precision`` and the ``recall`` of samples.
+
+    Precision is the fraction of samples inside a ball around an example, recall the fraction of examples inside a ball
+    around a sample.
 
     .. math:: \text{precision} = \frac1M \sum_i 1\bigl[\exists j: |x_i - y_j| \le r_k(y_j)\bigr], \qquad
         \text{recall} = \frac1N \sum_j 1\bigl[\exists i: |y_j - x_i| \le r_k(x_i)\bigr]
 
-    x are features of samples, y of data, and r_k is the distance to the k-th nearest other feature of the same set.
-    Both lie between 0 and 1, and higher is better. Compare only values of equally many samples and examples. Reference:
-    Kynkaanniemi et al. 2019, arXiv 1904.06991.
+    x are the features of M samples, y those of N examples, and r_k is the distance from the k-th nearest other feature
+    of the same set. Both numbers lie between 0 and 1, and higher is better. Compare only values that were computed from
+    the same number of samples and examples. Reference: Kynkaanniemi et al. 2019, arXiv 1904.06991.
 
-    ``torch_fidelity.metric_prc`` gives the same numbers but for ties, which it rounds: of 800 of scikit-learn's digits
-    against 800 others one that is at distance r_k is left out, so that the precision is 0.90125 for 0.9025.
+    ``torch_fidelity.metric_prc`` computes the same numbers, except for ties: it can miss a feature whose distance is
+    exactly r_k, because of rounding. With 800 of scikit-learn's digits against 800 others it misses one, and its
+    precision is 0.90125 instead of 0.9025.
 
     Args:
-        k: The neighbour that a ball reaches to.
-        n_max: Largest number of examples, the first ones; None for all.
+        k: Each ball reaches from its centre to the k-th nearest neighbour in the same set.
+        n_max: Largest number of examples; the first ones are used. None uses all.
 
     Example:
         >>> import torch
@@ -46,9 +50,9 @@ class PrecisionRecall(
         super().__init__(k=k, n_max=n_max)
 
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """Both; see :meth:`SampleCriterion.compute`."""
+        """Compute precision and recall; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
-        balls = ((x, y), (y, x))  # whether the first are in balls around the second
+        balls = ((x, y), (y, x))  # pairs: features to test, and the centres of the balls
         found = (counts(inside, around, squared_radii(around, self.k))[0] > 0 for inside, around in balls)
         precision, recall = (float(inside.double().mean()) for inside in found)
         return {titles.of("precision"): precision, titles.of("recall"): recall}

@@ -1,4 +1,4 @@
-"""The base class of feature extractors, the networks in whose features images are compared."""
+"""The base class of feature extractors: networks whose features serve to compare images."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["FeatureExtractor", "Features", "Titles"]
 
 
 class Features(NamedTuple):
-    """A network's output for B images: features (B, D) and class logits (B, K), None without classes."""
+    """The output of a network for B images: features (B, D), and class logits (B, K) or None without classes."""
 
     rows: Tensor
     logits: Tensor | None
 
 
 class Titles(NamedTuple):
-    """Names of the criteria; each name tells the network that was used."""
+    """The names of the criteria's numbers; each name tells which network computed the features."""
 
     frechet: str
     kernel: str
     inception_score: str
-    suffix: str = ""  # of all other criteria
+    suffix: str = ""  # appended to the names of all other criteria
 
     def of(self, criterion: str) -> str:
-        """The name of another criterion.
+        """Return the name of a criterion that is not one of the fields.
 
         Example:
             >>> Titles("fd_raw", "kd_raw", "raw_score", "_raw").of("precision")
@@ -39,16 +39,16 @@ class Titles(NamedTuple):
 
 
 class FeatureExtractor(ABC):
-    """A fixed network in whose features sets of images are compared.
+    """The base class of fixed networks whose features serve to compare sets of images.
 
     Attributes:
-        name: Short; part of the names of files.
-        titles: Names of the criteria computed from its features.
-        dim: D, the number of features.
-        resize: How it resizes images.
-        batch_size: Images at a time.
-        classifies: Whether it gives logits of classes; final after :meth:`prepare`.
-        fingerprint: A digest of its weights, in hexadecimal digits; set by :meth:`prepare`.
+        name: A short name, part of file names.
+        titles: Names of the criteria computed from the network's features.
+        dim: The number D of features.
+        resize: A description of how the network resizes images.
+        batch_size: Number of images passed through the network at a time.
+        classifies: Whether the network returns class logits; final only after :meth:`prepare`.
+        fingerprint: A digest of the network's weights, in hexadecimal digits; set by :meth:`prepare`.
     """
 
     name: str
@@ -65,16 +65,19 @@ class FeatureExtractor(ABC):
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load, download or train the network, unless that was done; raise early the errors of :meth:`extract`.
+        """Load, download or train the network, unless it is ready; raise the errors that :meth:`extract` would raise.
 
         Args:
-            data: The reference data, set up.
+            data: The reference data, after ``setup``.
         """
 
     @abstractmethod
     def extract(self, images: Tensor) -> Features:
-        """Features of images, and logits where there are any, as float32 on their device; without gradients.
+        """Compute the features of images, and class logits if the network has any, without gradients.
 
         Args:
-            images: uint8, shape (B, C, H, W), grey or in colour.
+            images: Grey or colour images, uint8, shape (B, C, H, W).
+
+        Returns:
+            Features and logits, float32, on the device of the images.
         """

@@ -1,4 +1,4 @@
-"""Features of a classifier that is trained on the data's own labels."""
+"""The features of a classifier that is trained on the data's own labels."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ log = logging.getLogger(__name__)
 
 
 class ClassifierFeatures(FeatureExtractor):
-    """The last hidden features of a small convolutional network, trained on the labels of the training split.
+    """The last hidden layer of a small convolutional network that is trained on the labels of the training split.
 
-    For images that differ much from Inception's training images, such as digits. The network is trained once, on the
-    CPU, and cached in a file named by all that it depends on. The criteria are ``fd_classifier``, ``kd_classifier`` and
-    ``classifier_score``: they compare models of the same data, and are not comparable with FID.
+    It serves for images that differ much from Inception's training images, such as digits. The network is trained once,
+    on the CPU, and cached in a file whose name contains a digest of everything that it depends on. The criteria are
+    named ``fd_classifier``, ``kd_classifier`` and ``classifier_score``: they compare models of the same data, and are
+    not comparable with FID.
 
     Args:
-        cache_dir: Folder of the file.
-        width: Channels of its first layers.
+        cache_dir: Folder of the cached file.
+        width: Number of channels of the first layers.
         dim: Number of features.
-        n_steps: Batches it is trained on.
-        lr: Learning rate of Adam at the beginning.
-        batch_size: Images at a time, in training as well.
-        seed: Of initial weights and batches.
+        n_steps: Number of batches in training.
+        lr: Initial learning rate of Adam.
+        batch_size: Number of images in a batch, in training and in evaluation.
+        seed: Seed of the initial weights and of the batches.
 
     Example:
         >>> ClassifierFeatures(cache_dir="outputs/cache").titles.frechet
@@ -75,10 +76,10 @@ class ClassifierFeatures(FeatureExtractor):
         self._network: ImageClassifier | None = None
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Read the trained network, or train it, once.
+        """Read the trained network from its file, or train it; later calls do nothing.
 
         Raises:
-            ConfigError: The data have no labels.
+            ConfigError: If the data have no labels.
         """
         if self._network is not None:
             return
@@ -89,27 +90,28 @@ class ClassifierFeatures(FeatureExtractor):
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
-        self.classifies = data.labels.train.dim() == 1  # attributes do not exclude each other
+        # several labels per image are attributes, which do not exclude each other as classes do
+        self.classifies = data.labels.train.dim() == 1
         self.fingerprint = digest(self._network)
         log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:
-        """Features (B, dim) and logits (B, n_classes); see :meth:`FeatureExtractor.extract`."""
+        """Compute features (B, dim) and logits (B, n_classes); see :meth:`FeatureExtractor.extract`."""
         network = cast(ImageClassifier, self._network).to(images.device)
         with torch.autocast(images.device.type, enabled=False):
             features, logits = network(centred(images))
         return Features(features, logits if self.classifies else None)
 
     def path(self, data: ArrayDataModule) -> Path:
-        """The file: ``.../classifier-<data>-<what it depends on>.pt``."""
+        """Return the path of the cached network: ``.../classifier-<data>-<digest of all it depends on>.pt``."""
         settings = self.width, self.dim, self.n_steps, self.lr, self.batch_size, self.seed
         contents = [content_fingerprint(x) for x in (*data.splits, *cast(Splits, data.labels))]
         key = digest(type(data).__name__, data.image_shape, *contents, *settings)
         return Path(self.cache_dir).expanduser() / f"classifier-{type(data).__name__}-{key}.pt"
 
     def _trained(self, data: ArrayDataModule) -> tuple[ImageClassifier, float]:
-        """The network and its accuracy, from the file or by training."""
+        """Return the network and its test accuracy, read from the file or, if there is none, after training."""
         labels = cast(Splits, data.labels).train
         path = self.path(data)
         n_classes = int(labels.max()) + 1 if labels.dim() == 1 else labels.shape[1]

@@ -1,4 +1,4 @@
-"""Training and accuracy of a classifier on a data set's labels."""
+"""The training of a classifier on a data set's labels, and its test accuracy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 500
 
 
 def centred(images: Tensor) -> Tensor:
-    """Bytes as floats in [-1, 1].
+    """Convert images of bytes to floats in [-1, 1].
 
     Example:
         >>> centred(torch.tensor([0, 255], dtype=torch.uint8))
@@ -35,11 +35,11 @@ def fit(
     """Minimise the cross-entropy of the training labels by Adam, with a learning rate that falls along a cosine.
 
     Args:
-        network: Trained in place, on the CPU.
-        data: Set up, with labels (n,), or (n, n_attributes) of zeros and ones.
+        network: The network, which is trained in place, on the CPU.
+        data: The data, after ``setup``, with class labels (n,) or with attributes of zeros and ones (n, n_attributes).
         n_steps: Number of batches.
-        batch_size: Their size, drawn with replacement.
-        lr: Learning rate at the beginning.
+        batch_size: Number of images in a batch, drawn with replacement.
+        lr: Initial learning rate.
         seed: Seed of the batches.
     """
     images = data.splits.train
@@ -47,7 +47,7 @@ def fit(
     generator = keyed_generator(seed, "classifier", "batches")
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
-    with torch.enable_grad(), progress_bar("classifier", n_steps) as on_step:  # metrics run without gradients
+    with torch.enable_grad(), progress_bar("classifier", n_steps) as on_step:  # metrics are called under no_grad
         for _ in range(n_steps):
             chosen = torch.randint(len(images), (batch_size,), generator=generator)
             _, logits = network(centred(as_images(data, images[chosen])))
@@ -67,7 +67,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
-    """Fraction of the test labels that the network predicts correctly; with attributes, the mean over them."""
+    """Compute the fraction of test labels that the network predicts correctly; with attributes, of all their values."""
     images = data.splits.test
     labels = cast(Splits, data.labels).test
     right = 0

@@ -1,4 +1,4 @@
-"""The DINOv2 network, whose features tell images apart that Inception's do not."""
+"""The DINOv2 network, whose features distinguish images that Inception's features confuse."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ STD = (0.229, 0.224, 0.225)
 
 
 class DINOv2Features(LocalNetwork):
-    """The class token of DINOv2, of 384 features with the published small network.
+    """The class token of DINOv2; the published small network has 384 features.
 
-    Images are resized to 224 x 224 and normalised as torch-fidelity does it; grey is repeated. The network is built of
-    the weights alone: no code is fetched. The criteria are ``fd_dinov2``, ``precision_dinov2`` and so on. Reference:
-    Oquab et al. 2023, arXiv 2304.07193; as a judge of samples Stein et al. 2023, arXiv 2306.04675.
+    Images are resized to 224 x 224 and normalised as in torch-fidelity; grey images become colour by repeating the
+    channel. The network is built from its file of weights only: no code is downloaded. The criteria are named
+    ``fd_dinov2``, ``precision_dinov2`` and so on. Reference: Oquab et al. 2023, arXiv 2304.07193; Stein et al. 2023,
+    arXiv 2306.04675, propose it for the evaluation of samples.
 
     Args:
-        cache_dir: Where the weights are looked for: one file of 88 MB, which is not downloaded.
-        weights: A file with other weights, such as of a larger network; None for the published ones.
-        sha256: The SHA-256 that the file must have; None for other weights.
-        batch_size: Images at a time.
+        cache_dir: The folder that should contain the weights, one file of 88 MB, which is not downloaded.
+        weights: A file with other weights, for example of a larger network; None for the published ones.
+        sha256: The SHA-256 digest that the file must have; None for other weights.
+        batch_size: Number of images passed through the network at a time.
 
     Example:
         >>> DINOv2Features(cache_dir="outputs/cache").titles.of("recall")
@@ -44,13 +45,13 @@ class DINOv2Features(LocalNetwork):
     resize = "bilinear to 224 x 224 as by TensorFlow 1"
 
     def build(self, content: bytes) -> nn.Module:
-        """The vision transformer; see :meth:`LocalNetwork.build`."""
+        """Build the vision transformer; see :meth:`LocalNetwork.build`."""
         network = VisionTransformer.of_state(as_tensors(content))
         self.dim = network.dim
         return network
 
     def found(self, images: Tensor) -> Features:
-        """Features (B, D); see :meth:`LocalNetwork.found`."""
+        """Compute features (B, D), without logits; see :meth:`LocalNetwork.found`."""
         from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
         x = interpolate_bilinear_2d_like_tensorflow1x(images.float(), size=(SIDE, SIDE), align_corners=False) / 255

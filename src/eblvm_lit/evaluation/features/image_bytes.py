@@ -1,4 +1,4 @@
-"""Conversion of a data set's rows to images of bytes or to points, and a fingerprint of their content."""
+"""The conversion of a data set's examples to images of bytes or to points, and a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ N_READ = 10_000
 
 
 def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
-    """Rows of a split as images of bytes; of data that are no images, the rows as models see them.
+    """Convert examples to images of bytes or, if the data are not images, to the floats that models receive.
 
     Args:
-        data: Whose split it is.
-        rows: uint8 or float32, shape (B, *event).
+        data: The data module of the examples.
+        rows: B examples, as stored in a split or as floats: uint8 or float32, shape (B, *event).
 
     Returns:
-        uint8, shape (B, C, H, W); float32, shape (B, *event), for data without images.
+        Images, uint8, shape (B, C, H, W); if the data are not images, floats, float32, shape (B, *event).
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -35,9 +35,9 @@ def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
 
 
 def content_fingerprint(rows: Tensor) -> str:
-    """Sixteen hexadecimal digits of the shape, the type and the values of an array.
+    """Compute a digest, sixteen hexadecimal digits, of the shape, the type and the values of an array.
 
-    Of longer arrays at most 20,000 rows at equal distances are read: a small edit may go unnoticed.
+    Of long arrays it reads at most 20,000 rows at equal distances, so that it may miss a small change.
 
     Example:
         >>> a = torch.zeros(5, 2)

@@ -17,16 +17,17 @@ RELEASE = "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0"
 
 
 class InceptionFeatures(LocalNetwork):
-    """Pooled features (2048) and unbiased logits (1008) of the TensorFlow Inception network, by torch-fidelity.
+    """The TensorFlow Inception network as converted by torch-fidelity: 2048 pooled features and 1008 logits.
 
-    Images are resized to 299 x 299 as TensorFlow 1 does it, bilinearly and without antialiasing; grey is repeated.
+    The logits are computed without the last layer's bias, as usual for the Inception score. Images are resized to 299 x
+    299 as in TensorFlow 1, bilinearly and without antialiasing; grey images become colour by repeating the channel.
     Reference: Heusel et al. 2017 (TTUR); weights of 2015-12-05, converted by torch-fidelity.
 
     Args:
-        cache_dir: Where the weights are looked for and downloaded to: one file of 91 MB.
+        cache_dir: The folder in which the weights are searched and to which they are downloaded, one file of 91 MB.
         weights: A file with other weights; None for the published ones.
-        sha256: The SHA-256 that the file must have; None for other weights.
-        batch_size: Images at a time.
+        sha256: The SHA-256 digest that the file must have; None for other weights.
+        batch_size: Number of images passed through the network at a time.
 
     Example:
         >>> InceptionFeatures(cache_dir="outputs/cache").titles.frechet
@@ -43,18 +44,18 @@ class InceptionFeatures(LocalNetwork):
     downloads = classifies = True
 
     def build(self, content: bytes) -> nn.Module:
-        """torch-fidelity's network: uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
-        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # takes a second
+        """Build torch-fidelity's network, which maps uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
+        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # a slow import
 
-        # torch-fidelity unpickles the file that it is given, which may execute code: it gets a copy of plain tensors
+        # torch-fidelity unpickles the file that it is given, which may execute code: give it a copy of plain tensors
         copy = io.BytesIO()
         torch.save(as_tensors(content), copy)
         copy.seek(0)
-        with torch.random.fork_rng(devices=[]):  # it draws initial weights, which are then overwritten
+        with torch.random.fork_rng(devices=[]):  # the network draws initial weights, which are then overwritten
             return FeatureExtractorInceptionV3(
                 "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
             )
 
     def found(self, images: Tensor) -> Features:
-        """Features (B, 2048) and logits (B, 1008); see :meth:`LocalNetwork.found`."""
+        """Compute features (B, 2048) and logits (B, 1008); see :meth:`LocalNetwork.found`."""
         return Features(*self.network(images))

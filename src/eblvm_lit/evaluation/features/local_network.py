@@ -1,4 +1,4 @@
-"""Networks of features whose weights are a local file, which is checked by its SHA-256 before it is unpickled."""
+"""Feature networks whose weights are a local file, whose SHA-256 digest is checked before the file is read."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ __all__ = ["LocalNetwork", "as_tensors"]
 
 
 class LocalNetwork(FeatureExtractor):
-    """A network of a file of weights. A subclass says where they come from, builds it, and passes images through.
+    """The base class of feature networks whose weights are read from a file.
+
+    A subclass says where the weights come from, builds the network (:meth:`build`) and applies it (:meth:`found`).
 
     Args:
-        cache_dir: Where the weights are looked for, and then in the folder of torch's hub.
+        cache_dir: The folder in which the weights are searched first; the second is the folder of torch's hub.
         weights: A file with other weights; None for the published ones.
-        sha256: The SHA-256 that the file must have; ``published``: :attr:`published`; None for other weights.
-        batch_size: Images at a time.
+        sha256: The SHA-256 digest that the file must have. ``published`` means :attr:`published`; None checks nothing,
+            for other weights.
+        batch_size: Number of images passed through the network at a time.
 
     Attributes:
-        published: The SHA-256 of the published weights.
-        label: The network's name in sentences.
-        url: Where the published weights come from.
+        published: The SHA-256 digest of the published weights.
+        label: The network's name in messages.
+        url: The address of the published weights.
         downloads: Whether a missing file is downloaded into ``cache_dir``.
         network: The network, after :meth:`prepare`.
     """
@@ -59,29 +62,29 @@ class LocalNetwork(FeatureExtractor):
 
     @abstractmethod
     def build(self, content: bytes) -> nn.Module:
-        """The network of a file's bytes; sets :attr:`dim`."""
+        """Build the network from the bytes of its file of weights, and set :attr:`dim` unless the class has it."""
 
     @abstractmethod
     def found(self, images: Tensor) -> Features:
-        """What the network finds in images (B, 3, H, W) of its device."""
+        """Compute the network's output for images (B, 3, H, W) on the network's device."""
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:
-        """Features (B, D); see :meth:`FeatureExtractor.extract`."""
+        """Compute the features of images; see :meth:`FeatureExtractor.extract`."""
         self.network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):  # published numbers are computed in full precision
+        with torch.autocast(images.device.type, enabled=False):  # in full precision, as published
             return self.found(images.expand(-1, 3, -1, -1))
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Find or download the weights and build the network, once.
+        """Find or download the weights and build the network; later calls do nothing.
 
         Raises:
-            DataError: The file is missing, or another one.
+            DataError: If there is no file of weights, or if it has another SHA-256 digest.
         """
         if self.fingerprint:
             return
         path = first_rank_first(self.find)
-        # the network is built from the bytes that were checked, and not from the file, which may have changed since
+        # Build the network from the bytes that were checked, not from the file again, which may change in between.
         content = path.read_bytes()
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 not in (None, found):
@@ -93,7 +96,11 @@ class LocalNetwork(FeatureExtractor):
         self.fingerprint = found[:16]
 
     def find(self) -> Path:
-        """The file of weights: where the user says, in ``cache_dir``, in the folder of torch's hub, or downloaded."""
+        """Return the path of the weights: the user's file, or one found in ``cache_dir`` or torch's hub, or downloaded.
+
+        Raises:
+            DataError: If there is no such file, and it cannot be downloaded.
+        """
         name = self.url.rsplit("/", 1)[-1]
         target = Path(self.cache_dir).expanduser().absolute() / name
         places = [target, Path(torch.hub.get_dir()) / "checkpoints" / name]
@@ -114,5 +121,5 @@ class LocalNetwork(FeatureExtractor):
 
 
 def as_tensors(content: bytes) -> dict[str, Any]:
-    """The state of a network from a file's bytes; no code in it is executed."""
+    """Read a network's state dictionary from a file's bytes without executing code that the file may contain."""
     return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

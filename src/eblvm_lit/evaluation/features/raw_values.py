@@ -15,10 +15,10 @@ __all__ = ["RawValues"]
 
 
 class RawValues(FeatureExtractor):
-    """v as it is, flattened; bytes of images as values between 0 and 1.
+    """The values of v, flattened, as features; bytes of images are divided by 255.
 
     Args:
-        batch_size: Examples at a time.
+        batch_size: Number of examples converted at a time.
 
     Example:
         >>> RawValues().extract(torch.full((2, 1, 1, 3), 255, dtype=torch.uint8)).rows
@@ -36,10 +36,10 @@ class RawValues(FeatureExtractor):
         self.batch_size = batch_size
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Note the number of values."""
+        """Set the number of features to the number of values of an example."""
         self.dim = math.prod(data.event_shape if data.image_shape is None else data.image_shape)
 
     def extract(self, images: Tensor) -> Features:
-        """The values (B, D); see :meth:`FeatureExtractor.extract`."""
+        """Return the values as features (B, D); see :meth:`FeatureExtractor.extract`."""
         rows = images.flatten(1).float()
         return Features(rows / 255 if images.dtype == torch.uint8 else rows, None)

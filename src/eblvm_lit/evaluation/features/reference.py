@@ -1,4 +1,4 @@
-"""Feature statistics of the data that samples are compared with, cached in a file."""
+"""The feature statistics of the data with which samples are compared, cached in a file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ __all__ = ["ReferenceImages"]
 
 
 class ReferenceImages:
-    """Feature statistics of a split, computed once and kept in a file that runs share.
+    """The feature statistics of one split, computed once and cached in a file that all runs share.
 
-    Published FIDs are against the training images, of CelebA against 50,000 of them (Kan et al. 2022, code). The file
-    is named by all that it depends on: the data set, its split and content, the number of images, and the network.
+    Published FIDs compare samples with the training images; for CelebA, with 50,000 of them (Kan et al. 2022, code).
+    The name of the file depends on everything that the statistics depend on: the data set, its split and content, the
+    number of images, and the network.
 
     Args:
-        cache_dir: Folder of the file.
-        split: ``train``, or ``val`` or ``test``.
-        n_max: Largest number of images; of more, a fixed random subset is used. None uses all.
+        cache_dir: Folder of the cached file.
+        split: The split: ``train``, ``val`` or ``test``.
+        n_max: Largest number of images; of a larger split, a fixed random subset is used. None uses all.
     """
 
     def __init__(
@@ -42,12 +43,12 @@ class ReferenceImages:
         self.n_max = n_max
 
     def size(self, data: ArrayDataModule) -> int:
-        """Number of images."""
+        """Return the number of images that are used."""
         n = len(getattr(data.splits, self.split))
         return n if self.n_max is None else min(n, self.n_max)
 
     def path(self, data: ArrayDataModule, features: FeatureExtractor, *, rows: bool) -> Path:
-        """The file: ``.../reference-<data>-<split>-<n>-<network>-<what it depends on>.npz``."""
+        """Return the path of the file: ``.../reference-<data>-<split>-<n>-<network>-<digest of all of it>.npz``."""
         images = getattr(data.splits, self.split)
         n = self.size(data)
         parts = type(data).__name__, self.split, str(n), features.name
@@ -62,21 +63,21 @@ class ReferenceImages:
         device: torch.device | str = "cpu",
         rows: bool = False,
     ) -> FeatureSet:
-        """Read the statistics, or compute and write them.
+        """Read the statistics from the file or, if there is none, compute and write them.
 
         Args:
-            data: Set up.
-            features: The network, prepared.
-            device: Where it is evaluated.
-            rows: Whether to keep the features, too: 400 MB for 50,000 images and Inception.
+            data: The data, after ``setup``.
+            features: The network, after ``prepare``.
+            device: Device on which the network is evaluated.
+            rows: Whether the statistics include the features of each image: 400 MB for 50,000 images and Inception.
 
         Returns:
-            The statistics.
+            The feature statistics of the images.
         """
         path = self.path(data, features, rows=rows)
         n = self.size(data)
         known = read_cached(path, read_arrays)
-        # all processes take the same branch, even where they do not share the folder
+        # Read only if every process has the file: they may not share the folder, but must take the same branch.
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
             arrays = {name: torch.from_numpy(array) for name, array in cast("dict[str, np.ndarray]", known).items()}
             return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))
@@ -90,7 +91,7 @@ class ReferenceImages:
         return found
 
     def _order(self, data: ArrayDataModule) -> torch.Tensor:
-        """Indices of the images that are used."""
+        """Return the indices of the images that are used."""
         n_all = len(getattr(data.splits, self.split))
         n = self.size(data)
         if n == n_all:

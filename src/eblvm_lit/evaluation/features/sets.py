@@ -1,4 +1,4 @@
-"""Feature statistics of a set of images, computed in batches and by several processes."""
+"""The feature statistics of a set of images, computed in batches and by several processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FeatureSet", "collect"]
 
 
 class FeatureSet(NamedTuple):
-    """Features of n images: mean and covariance, and optionally all features (n, D) and logits (n, K), on the CPU."""
+    """The feature statistics of n images: mean and covariance and, optionally, features (n, D) and logits (n, K)."""
 
     n: int
     gaussian: Gaussian
@@ -35,23 +35,26 @@ def collect(
     rows: bool = False,
     logits: bool = False,
 ) -> FeatureSet:
-    """Pass n images through a network once, and collect the statistics of its features.
+    """Pass n images through a network, and collect the statistics of its features.
 
-    Of R processes each computes every R-th batch; all of them get the statistics of all images.
+    Each of R processes computes every R-th batch; all processes return the statistics of all images.
 
     Args:
-        features: The network, prepared.
-        fetch: The images of given numbers (B,) in {0..n-1}: uint8, shape (B, C, H, W).
+        features: The network, after ``prepare``.
+        fetch: A function that maps B indices in {0..n-1} to the images with these indices, uint8, shape (B, C, H, W).
         n: Number of images.
-        device: Where the network is evaluated.
-        rows: Whether the features are kept.
-        logits: Whether the logits are.
+        device: Device on which the network is evaluated.
+        rows: Whether to keep the features of each image.
+        logits: Whether to keep the class logits of each image.
+
+    Returns:
+        The statistics, on the CPU.
     """
     rank, size = rank_and_size()
     moments = Moments(features.dim)
     kept = []
     classes = []
-    # whole batches, the same as in one process: a row's features depend on its batch in their last digits
+    # The batches are those of a single process: the last digits of an image's features depend on its batch.
     batches = torch.arange(n).split(features.batch_size)[rank::size]
     with progress_bar(f"features of {features.name}", sum(map(len, batches)), visible=rank == 0) as on_step:
         for numbers in batches:
@@ -66,5 +69,5 @@ def collect(
 
 
 def _gather(own: list[Tensor]) -> Tensor:
-    """The batches of all processes in order."""
+    """Gather the batches of all processes, and put them in the order of the images."""
     return torch.cat([x for some in zip_longest(*gather_objects(own)) for x in some if x is not None])

@@ -1,4 +1,4 @@
-"""Annealed importance sampling of a GRBM's partition function, and what an estimate of log Z consists of."""
+"""Annealed importance sampling of a GRBM's partition function, and the classes of its estimates."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
 
-FEWEST = 0.1  # share of the chains, beyond the one that always counts, below which the weights are warned of
+# An effective sample size below this share of the chains causes a warning. It is counted beyond the first chain,
+# because an effective sample size is at least 1.
+FEWEST = 0.1
 
 log = logging.getLogger(__name__)
 
 
 class AISEstimate(NamedTuple):
-    """An estimate of log Z.
+    """An estimate of log Z by importance sampling.
 
     Attributes:
-        log_z: The estimate.
-        standard_error: Its standard error by the delta method, s(w) / (mean(w) sqrt(n)) for weights w.
-        ess: Effective sample size (sum w)^2 / sum w^2, at most the number of chains. Where it is small,
+        log_z: The estimate, in nats.
+        standard_error: The estimate's standard error by the delta method, s(w) / (mean(w) sqrt(n)) for weights w.
+        ess: The effective sample size (sum w)^2 / sum w^2, at most the number of chains. If it is small,
             neither the estimate nor its standard error is reliable.
     """
 
@@ -40,8 +42,8 @@ class Sandwich(NamedTuple):
     """Two estimates of log Z: the expectation of one is at most log Z, that of the other at least log Z.
 
     Attributes:
-        lower: By chains from the base to the model.
-        upper: By chains from exact samples of the model to the base.
+        lower: The estimate by chains from the base to the model.
+        upper: The estimate by chains from exact samples of the model to the base.
     """
 
     lower: AISEstimate
@@ -49,11 +51,11 @@ class Sandwich(NamedTuple):
 
 
 def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEstimate:
-    """Log Z = logmeanexp(log w) + log Z_0, with its error; warns where few chains have most of the weight.
+    """Estimate log Z = logmeanexp(log w) + log Z_0; log a warning if few chains have most of the weight.
 
     Args:
-        log_weights: One a chain, shape (n,), n >= 2.
-        log_z_base: Exact log Z_0 of the base model.
+        log_weights: The log weight of each chain, shape (n,), n >= 2.
+        log_z_base: The exact log Z_0 of the base model.
 
     Example:
         >>> estimate_from_log_weights(torch.zeros(100, dtype=torch.float64), 1.0)
@@ -65,7 +67,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     log_z = float(shift + w.mean().log()) + log_z_base
     error = float(w.std() / (w.mean() * math.sqrt(n)))
     ess = float(w.sum().square() / w.square().sum())
-    if not ess - 1 >= FEWEST * (n - 1):  # also of NaN
+    if not ess - 1 >= FEWEST * (n - 1):  # not <, so that NaN warns, too
         log.warning(
             "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
             "more than its standard error says. Raise n_betas.",
@@ -75,7 +77,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
 
 
 def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:
-    """Log Z = log Z_0 - logmeanexp(log w), of weights whose mean estimates Z_0 / Z, with its error.
+    """Estimate log Z = log Z_0 - logmeanexp(log w) from weights w whose mean estimates Z_0 / Z.
 
     Example:
         >>> reversed_estimate(torch.full((9,), 2.0, dtype=torch.float64), 5.0)
@@ -88,20 +90,20 @@ def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:
 class AIS:
     r"""Annealed importance sampling from a GRBM without coupling to the GRBM itself.
 
-    The model at inverse temperature beta has weights beta W, beta c and the same b and sigma. At 0, v and h
-    are independent, v ~ N(b, sigma^2) and h fair coins: :math:`Z_0 = (2\pi)^{d/2} 2^m \prod_i \sigma_i`. A
-    chain starts there, makes one Gibbs sweep at each inner beta_k, and collects
+    The model at inverse temperature beta has the parameters beta W and beta c, and the same b and sigma. At beta = 0, v
+    and h are independent, v ~ N(b, sigma^2) and h uniform: :math:`Z_0 = (2\pi)^{d/2} 2^m \prod_i \sigma_i`. A
+    chain starts with a sample of this base, makes one Gibbs sweep at each beta_k between 0 and 1, and accumulates
 
     .. math:: \log w = \sum_k F_{\beta_{k-1}}(v_k) - F_{\beta_k}(v_k)
         = \sum_{k,j} \log\frac{1 + e^{\beta_k x_{kj}}}{1 + e^{\beta_{k-1} x_{kj}}}, \; x_k = c + U^\top v_k.
 
-    From exact samples of the GRBM it passes the same path backwards, with the same moves, and bounds log Z from above.
-    Reference: Neal 2001; Salakhutdinov and Murray 2008; Grosse et al. 2015, arXiv 1511.02543; 2000 chains and
-    temperatures from Bao et al. 2020.
+    :meth:`sandwich` also runs chains backwards, from exact samples of the GRBM to the base with the same sweeps; their
+    estimate bounds log Z from above. Reference: Neal 2001; Salakhutdinov and Murray 2008; Grosse et al. 2015, arXiv
+    1511.02543. Bao et al. 2020 use 2000 chains and 2000 temperatures.
 
     Args:
         n_chains: Number of independent chains.
-        n_betas: Number of equally spaced inverse temperatures, 0 and 1 among them.
+        n_betas: Number of equally spaced inverse temperatures, including 0 and 1.
 
     Example:
         >>> grbm = GRBM(v_dim=2, h_dim=3).double()
@@ -116,22 +118,22 @@ class AIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Whether its path is that of a GRBM."""
+        """Return whether the energy is a GRBM, the only model that this estimator supports."""
         return isinstance(energy, GRBM)
 
     @torch.no_grad()
     def estimate(self, energy: GRBM, generator: torch.Generator) -> AISEstimate:
-        """Estimate log Z.
+        """Estimate log Z of a GRBM, by chains from the base to the model.
 
         Args:
-            energy: The GRBM; chains run in its type and on its device, weights are summed in float64.
+            energy: The GRBM. Chains run in its floating-point type and on its device; log weights are float64.
             generator: Source of all randomness, on the energy's device.
         """
         return estimate_from_log_weights(self.log_weights(energy, generator), _log_z_base(energy))
 
     @torch.no_grad()
     def sandwich(self, energy: GRBM, v: Tensor, generator: torch.Generator) -> Sandwich:
-        """Bounds of log Z from both sides, as by ``HamiltonianAIS.sandwich``."""
+        """Estimate log Z from below and from above; see ``HamiltonianAIS.sandwich``, whose argument v is not used."""
         up = self.log_weights(energy, generator)
         down = self.log_weights(energy, generator, start=energy.sample_exact(self.n_chains, generator))
         log_z_base = _log_z_base(energy)
@@ -139,13 +141,13 @@ class AIS:
 
     @torch.no_grad()
     def log_weights(self, energy: GRBM, generator: torch.Generator, start: Tensor | None = None) -> Tensor:
-        """The chains' log weights, shape (n_chains,), float64.
+        """Run the chains, and return their log weights, shape (n_chains,), float64.
 
         Args:
             energy: The GRBM.
             generator: Source of all randomness, on the energy's device.
-            start: Exact samples of the GRBM, shape (n_chains, d), from which the chains go to the base; None: chains
-                go from draws of the base to the GRBM.
+            start: Exact samples of the GRBM, shape (n_chains, d), from which the chains go to the base. If None, chains
+                go from samples of the base to the GRBM.
         """
         U = energy.coupling()
         std = energy.visible_std()
@@ -164,9 +166,9 @@ class AIS:
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
         with progress_bar("log Z by AIS", self.n_betas - 1) as on_step:
             for k in range(1, self.n_betas):
-                # F's quadratic part is the same at every beta and cancels.
+                # The quadratic part of F does not depend on beta, and cancels in the difference.
                 log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
-                if k < self.n_betas - 1:  # a sweep at the last beta would move v without touching the weights
+                if k < self.n_betas - 1:  # a sweep at the last beta would not change the weights
                     h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)
                     v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
                     torch.addmm(c, v, U, out=x)

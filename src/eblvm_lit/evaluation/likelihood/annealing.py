@@ -1,4 +1,4 @@
-"""Annealing of chains between a normal distribution and a model, and the importance weights that it gives."""
+"""The annealing of chains between a normal distribution and a model, and the importance weights of the chains."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from eblvm_lit.samplers.hmc import HMC
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
 
-# The least standard deviation of a fitted base, relative to its largest. Data may be constant in some directions, and
-# the model need not be: equally spaced temperatures do not lead from a base of width 1e-3 to a model of width 1.
+# The smallest standard deviation of a fitted base, relative to its largest. In a direction in which the data are
+# constant the model may be wide, and equally spaced temperatures do not lead from a base of width 1e-3 to a model of
+# width 1.
 NARROWEST = 0.1
 
 RowEnergy = Callable[[Tensor], Tensor]
 
 
 class NormalBase(NamedTuple):
-    r"""The base N(mean, S S'), where annealing starts; chains run in its whitened variable :math:`x = m + S z`.
+    r"""The normal distribution N(m, S S') at which annealing starts.
+
+    Chains move in the whitened variable z with :math:`x = m + S z`, which is N(0, I) under this base.
 
     Attributes:
-        mean: m, shape (D,).
-        root: S, lower triangular, shape (D, D).
+        mean: The mean m, shape (D,).
+        root: The Cholesky factor S of the covariance, lower triangular, shape (D, D).
     """
 
     mean: Tensor
@@ -35,7 +38,7 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """The mean and covariance of examples v (n, D), where no direction is narrower than a tenth of the widest.
+        """Fit the base to examples v (n, D), with at least a tenth of the largest standard deviation in any direction.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
@@ -48,23 +51,23 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def standard(cls, dim: int, like: Tensor) -> NormalBase:
-        """N(0, I), of like's type and device."""
+        """Return the base N(0, I) in ``dim`` dimensions, with the type and the device of ``like``."""
         return cls(like.new_zeros(dim), torch.eye(dim, dtype=like.dtype, device=like.device))
 
     def join(self, other: NormalBase) -> NormalBase:
-        """Two independent variables, one after the other."""
+        """Return the base of two independent variables, concatenated."""
         return NormalBase(torch.cat([self.mean, other.mean]), torch.block_diag(self.root, other.root))
 
     def colour(self, z: Tensor) -> Tensor:
-        """x, shape (n, D), of z."""
+        """Map whitened variables z to variables x, both of shape (n, D)."""
         return self.mean + z @ self.root.T
 
     def whiten(self, x: Tensor) -> Tensor:
-        """z, shape (n, D), of x."""
+        """Map variables x to whitened variables z, both of shape (n, D)."""
         return torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False).T
 
     def log_partition(self) -> float:
-        r"""log Z of :math:`e^{-|z|^2 / 2}` as a function of x: :math:`\tfrac D2 \log 2\pi + \log \det S`."""
+        r"""Return log Z of :math:`e^{-|z|^2 / 2}` as a function of x: :math:`\tfrac D2 \log 2\pi + \log \det S`."""
         return 0.5 * len(self.mean) * math.log(2 * math.pi) + float(self.root.diagonal().double().log().sum())
 
 
@@ -75,17 +78,17 @@ def _tempered(target: RowEnergy, beta: float) -> RowEnergy:
 def step_sizes(
     target: RowEnergy, hmc: HMC, betas: Sequence[float], z: Tensor, generator: torch.Generator
 ) -> list[float]:
-    """A step size for each inverse temperature, by chains that adapt them on the way and are then thrown away.
+    """Find a step size for each inverse temperature, with separate chains that adapt it at each temperature.
 
     Args:
-        target: U, which maps z (n, D) to (n,).
-        hmc: The move.
-        betas: Inverse temperatures, from 0 to 1.
-        z: Draws of N(0, I), shape (n, D).
+        target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).
+        hmc: The Hamiltonian move.
+        betas: Inverse temperatures, increasing from 0 to 1.
+        z: Samples of N(0, I), shape (n, D), at which the chains start.
         generator: Source of the moves' noise.
 
     Returns:
-        As many as there are betas.
+        The step sizes, one for each inverse temperature.
     """
     size = hmc.step_size
     found = []
@@ -107,25 +110,26 @@ def anneal(
     generator: torch.Generator,
     on_step: Callable[[int], None] | None = None,
 ) -> Tensor:
-    r"""Importance weights of chains that move along the geometric path between N(0, I) and a model.
+    r"""Compute the importance weights of chains that move along the geometric path between N(0, I) and a model.
 
     .. math:: U_\beta(z) = (1 - \beta) \tfrac12 |z|^2 + \beta\, U(z), \qquad
         \log w = \sum_k U_{\beta_{k-1}}(z_k) - U_{\beta_k}(z_k)
 
-    Between two terms a move leaves :math:`e^{-U_{\beta_k}}` invariant. From :math:`\beta = 0` to 1 and draws of
-    N(0, I), :math:`E[w] = Z_1 / Z_0`. The moves are reversible: from 1 to 0 and draws of the model, it is
-    :math:`Z_0 / Z_1`. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
+    Between two terms of the sum each chain makes a move that leaves :math:`e^{-U_{\beta_k}}` invariant. For chains from
+    :math:`\beta = 0` to 1 that start at samples of N(0, I), :math:`E[w] = Z_1 / Z_0`. As the moves are reversible,
+    :math:`E[w] = Z_0 / Z_1` for chains from 1 to 0 that start at samples of the model. Reference: Neal 2001, arXiv
+    physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
 
     Args:
-        target: U, which maps z (n, D) to (n,).
-        hmc: The move.
-        schedule: Pairs of an inverse temperature and the step size there, in the order in which they are passed.
-        z: Where the chains start, shape (n, D): independent draws at the first temperature.
+        target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).
+        hmc: The Hamiltonian move.
+        schedule: Pairs of an inverse temperature and its step size, in the order in which the chains visit them.
+        z: Independent samples at the first temperature, at which the chains start, shape (n, D).
         generator: Source of the moves' noise.
-        on_step: Called with 1 after each temperature.
+        on_step: A function that is called with 1 after each temperature, for a progress bar.
 
     Returns:
-        log w, shape (n,), float64.
+        The log weights log w, shape (n,), float64.
 
     Raises:
         ConfigError: If a chain diverges.

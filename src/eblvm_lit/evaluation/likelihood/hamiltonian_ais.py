@@ -1,4 +1,4 @@
-"""Annealed importance sampling of any model with real variables, by Hamiltonian moves."""
+"""Annealed importance sampling, with Hamiltonian moves, of any model with real variables."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ RowEnergy = Callable[[Tensor], Tensor]
 
 
 class HamiltonianAIS:
-    r"""Annealed importance sampling from a normal distribution to a model, by moves with a Metropolis step.
+    r"""Annealed importance sampling from a normal distribution to a model, with Hamiltonian Monte Carlo moves.
 
     .. math:: U_\beta(x) = (1 - \beta)\, \tfrac12 |S^{-1}(x - m)|^2 + \beta\, E(x), \qquad
         \hat Z = Z_0\, \frac1n \sum_i w_i, \quad E[\hat Z] = Z
 
-    x is v where the free energy is tractable, then with F for E; else (v, h) together, h real. The moves are those of
-    :class:`~eblvm_lit.samplers.hmc.HMC` in the whitened variable :math:`S^{-1}(x - m)`. Their step sizes are adapted by
-    other chains beforehand and stay as they are in the recorded run. By Jensen's inequality
-    :math:`E[\log \hat Z] \le \log Z`. For v of few dimensions: each temperature costs some gradients of the energy for
-    every chain. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
+    If the free energy is tractable, x is v, and E is F(v). Otherwise x is (v, h), with real h. The moves, each with a
+    Metropolis step, are those of :class:`~eblvm_lit.samplers.hmc.HMC` in the whitened variable :math:`S^{-1}(x - m)`.
+    Separate chains adapt the step sizes beforehand; they stay fixed while weights are recorded. By Jensen's inequality
+    :math:`E[\log \hat Z] \le \log Z`. Use it for v of few dimensions: each chain needs several gradients of the energy
+    at each temperature. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
 
-    A deep energy that sees v through fewer features than v has dimensions may be flat along a line to infinity, so that
-    exp(-E) has no finite integral. The estimate is then a finite number without a meaning, with or without a warning.
+    A deep energy that depends on v only through fewer features than v has dimensions may be constant along a line to
+    infinity, so that exp(-E) has no finite integral. The estimate is then a finite number without meaning, and there is
+    not always a warning.
 
     Args:
         n_chains: Number of independent chains.
-        n_betas: Number of equally spaced inverse temperatures, 0 and 1 among them.
-        hmc: The move; None: three leapfrog steps.
-        base: Of v: ``fitted``, the mean and covariance of the examples, or ``standard``, N(0, I); of h it is N(0, I).
-        n_adapting: Chains that adapt the step sizes.
+        n_betas: Number of equally spaced inverse temperatures, including 0 and 1.
+        hmc: The Hamiltonian move; None for three leapfrog steps.
+        base: The base distribution of v: ``fitted``, with the mean and covariance of the examples, or ``standard``,
+            N(0, I). The base distribution of h is always N(0, I).
+        n_adapting: Number of chains that adapt the step sizes.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -68,15 +70,15 @@ class HamiltonianAIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Whether all variables that are left when latents are summed out are real."""
+        """Return whether all variables that remain when tractable latents are summed out are real."""
         return is_movable(energy)
 
     def estimate(self, energy: Energy, v: Tensor, generator: torch.Generator) -> AISEstimate:
         """Estimate log Z of a model.
 
         Args:
-            energy: The model; chains run in its type and on its device, weights are summed in float64.
-            v: Examples, shape (n, *event), which the base is fitted to.
+            energy: The model. Chains run in its floating-point type and on its device; log weights are float64.
+            v: Examples, shape (n, *event), to which the base is fitted.
             generator: Source of all randomness, on the energy's device.
         """
         target, base = self._target(energy, v)
@@ -85,9 +87,9 @@ class HamiltonianAIS:
 
     @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich:
-        """Bounds of log Z from both sides: from the base to the model, and from exact samples of the model to the base.
+        """Estimate log Z from below, by chains from the base to the model, and from above, by chains in reverse.
 
-        Arguments as for :meth:`estimate`.
+        The chains in reverse start at exact samples of the model. The arguments are those of :meth:`estimate`.
         """
         target, base = self._target(energy, v)
         up, schedule = self._ascend(target, len(base.mean), v, generator, n=self.n_chains)
@@ -97,22 +99,23 @@ class HamiltonianAIS:
         return Sandwich(estimate_from_log_weights(up, log_z_base), reversed_estimate(down, log_z_base))
 
     def free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Tensor:
-        """An estimate of F at each v by one chain of h, from N(0, I) to p(h|v), whose exp(-F) is unbiased.
+        """Estimate F at each v with one chain of h from N(0, I) to p(h|v).
 
         Args:
-            energy: A model of real latents.
-            v: Points, shape (B, *event).
+            energy: A model with real latents.
+            v: Examples, shape (B, *event).
             generator: Source of all randomness, on the energy's device.
 
         Returns:
-            Shape (B,), float64; its mean is at least that of F.
+            The estimates of F, shape (B,), float64. exp(-F) is estimated without bias, so that the expectation of an
+            estimate of F is at least F.
         """
         pilot = energy.at(v[: self.n_adapting])
         log_w, _ = self._ascend(energy.at(v), energy.h_dim, v, generator, n=len(v), pilot=pilot)
         return -log_w - NormalBase.standard(energy.h_dim, v).log_partition()
 
     def _target(self, energy: Energy, v: Tensor) -> tuple[RowEnergy, NormalBase]:
-        """The energy of the whitened variable, and the base."""
+        """Return the energy as a function of the whitened variable, and the base distribution."""
         rows = v.flatten(1)
         n = v[0].numel()
         base = NormalBase.fitted(rows) if self.base == "fitted" else NormalBase.standard(n, rows)
@@ -136,9 +139,10 @@ class HamiltonianAIS:
         n: int,
         pilot: RowEnergy | None = None,
     ) -> tuple[Tensor, list[tuple[float, float]]]:
-        """log w of n chains from the base to the target, and the inverse temperatures with their adapted step sizes.
+        """Run n chains from the base to the target; return their log weights, and the temperatures with step sizes.
 
-        The chains that adapt the sizes move on the target, or on the pilot, whose rows may be fewer.
+        The chains that adapt the step sizes use the energy ``pilot`` if it is given, which may have fewer chains than
+        the target, and otherwise the target.
         """
         n_adapting = self.n_adapting if pilot is None else min(n, self.n_adapting)
         options: dict[str, Any] = {"generator": generator, "dtype": like.dtype, "device": like.device}

@@ -1,4 +1,4 @@
-"""The mean of free energies from two estimates for each example, without their bias of first order."""
+"""The mean free energy from two estimates per example, corrected for the first-order bias of a logarithm."""
 
 from __future__ import annotations
 
@@ -16,14 +16,23 @@ def jackknife(one: Tensor, other: Tensor) -> tuple[float, float]:
     .. math:: \hat F = 2 F_2 - F_1, \quad F_1 = -\tfrac12 (\log w_1 + \log w_2), \quad
         F_2 = -\log \tfrac12 (w_1 + w_2)
 
-    :math:`E[w] = e^{-F}`. The bias of F_L is of order 1/L, and this order cancels. As
-    :math:`\hat F = F_1 - 2 (F_1 - F_2)`, the variance for one example is that of :math:`F_1`, the mean of
-    :math:`\tfrac14 (\log w_1 - \log w_2)^2` over examples, plus that of :math:`2 (F_1 - F_2)` over examples. The first
-    term only would give a standard error that is 14 % too small where log w has a standard deviation of 0.7, and 26 %
-    at 1.5. The two terms are uncorrelated where the distribution of log w is symmetric, and then the error is right
-    within 1 %, or up to 6 % too large where the deviation differs between examples. For log-weights of an exponential
-    distribution of standard deviation 0.7 it is 69 % too large if the tail is to the left, and 22 % too small if it is
-    to the right. Reference: Nowozin 2018, "Debiasing evidence approximations".
+    The weights are unbiased, :math:`E[w] = e^{-F}`. The bias of F_L is of order 1/L, which cancels in :math:`\hat F`.
+
+    As :math:`\hat F = F_1 - 2 (F_1 - F_2)`, the variance for one example is the sum of two terms: the variance of
+    :math:`F_1`, estimated by the mean of :math:`\tfrac14 (\log w_1 - \log w_2)^2` over examples, and the variance of
+    :math:`2 (F_1 - F_2)` over examples. The first term without the second would give a standard error that is 14 % too
+    small if log w has a standard deviation of 0.7, and 26 % too small at 1.5. If the distribution of log w is
+    symmetric, the two terms are uncorrelated, and the standard error is right within 1 %, or up to 6 % too large if the
+    standard deviation differs between examples. If log w has an exponential distribution of standard deviation 0.7, the
+    standard error is 69 % too large with the tail to the left, and 22 % too small with the tail to the right.
+    Reference: Nowozin 2018, "Debiasing evidence approximations".
+
+    Args:
+        one: The first estimate -log w_1 of each example's F, shape (n,).
+        other: The second estimate -log w_2 of each example's F, shape (n,).
+
+    Returns:
+        The estimated mean of F, and its standard error.
 
     Example:
         >>> jackknife(torch.zeros(4), torch.zeros(4))

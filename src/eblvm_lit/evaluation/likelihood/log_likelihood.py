@@ -24,7 +24,7 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["ESTIMATED", "LogLikelihood"]
 
-LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # of methods that learn log Z
+LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
 ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
 SWEEPS = "AIS with Gibbs sweeps"
 QUADRATURE = "quadrature"
@@ -40,36 +40,38 @@ class LogLikelihood(
         "log_z_standard_error": Quantity(0, "nats"),
         "ais_effective_sample_size": Quantity(),
         "learned_log_z": Quantity(0, "nats"),
-        "learned_log_z_error": Quantity(0, "nats"),  # it has a sign: the best is zero
-        "learned_log_likelihood": Quantity(0, "nats"),  # the smaller c is by mistake, the higher
+        "learned_log_z_error": Quantity(0, "nats"),  # no better direction: the best value is 0
+        "learned_log_likelihood": Quantity(0, "nats"),  # no better direction: a c that is too small raises it
     },
 ):
-    r"""Mean log-likelihood in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
+    r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
-    log Z is found by the first of these that the energy allows; :meth:`describe` says which:
+    log Z is computed by the first of these ways that the energy allows; :meth:`describe` says which one it is:
 
-    1. exactly, where the latents can be enumerated or a closed form exists;
+    1. exactly, if the latents can be enumerated or a closed form exists;
     2. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
        2000 temperatures);
-    3. by ``quadrature``, where v is of one or two dimensions and F is tractable;
-    4. by ``hamiltonian_ais``, annealed importance sampling with Hamiltonian moves, where all variables are real.
+    3. by ``quadrature``, if v has one or two dimensions and F is tractable;
+    4. by ``hamiltonian_ais``, annealed importance sampling with Hamiltonian moves, if all variables are real.
 
-    The last one also estimates F(v_i) where it is not tractable, of as many examples as it has chains, each by two:
-    :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. A log of a mean weight is biased down, so that few
-    temperatures give too large a log-likelihood by log Z, and too small a one by -F. Reference: Neal 2001,
-    arXiv physics/9803008.
+    If F is not tractable, the fourth way also estimates F(v_i), for as many examples as it has chains, with two chains
+    per example: see :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. The logarithm of a mean weight is
+    biased downwards. So with few temperatures log Z is too small, which makes the log-likelihood too large, and -F is
+    too small, which makes it too small. Reference: Neal 2001, arXiv physics/9803008.
 
-    Gives ``log_likelihood``; where log Z is estimated by importance sampling also ``log_z``, ``log_z_standard_error``
-    and ``ais_effective_sample_size``; with Hamiltonian moves also ``log_likelihood_standard_error``, of the chains of
-    both parts at the given examples. For a method that learns log Z as a number c (NCE, SNL) also ``learned_log_z``,
-    which is c; ``learned_log_z_error``, c minus the log Z above; and ``learned_log_likelihood``, with c in its place.
+    The metric computes ``log_likelihood``. If log Z is estimated by importance sampling, it adds ``log_z``,
+    ``log_z_standard_error`` and ``ais_effective_sample_size``; with Hamiltonian moves also
+    ``log_likelihood_standard_error``, which covers the randomness of the chains for log Z and for F, but not the choice
+    of examples. For a method that learns log Z as a number c (NCE, SNL) it adds ``learned_log_z``, which is c;
+    ``learned_log_z_error``, c minus the log Z above; and ``learned_log_likelihood``, the log-likelihood with c in place
+    of log Z.
 
     Args:
-        max_enumerated: Largest number of a GRBM's latents that are enumerated.
-        n_chains: Chains of annealed importance sampling with Gibbs sweeps.
-        n_betas: Its inverse temperatures.
-        quadrature: For energies of one or two visible variables; None: none.
-        hamiltonian_ais: For other energies of real variables; None: none.
+        max_enumerated: Largest number of a GRBM's latents for which log Z is computed by enumeration.
+        n_chains: Number of chains of annealed importance sampling with Gibbs sweeps.
+        n_betas: Number of inverse temperatures of annealed importance sampling with Gibbs sweeps.
+        quadrature: The quadrature for energies of one or two visible variables; None turns it off.
+        hamiltonian_ais: The estimator for other energies of real variables; None turns it off.
 
     Example:
         >>> from types import SimpleNamespace
@@ -100,7 +102,7 @@ class LogLikelihood(
         self.hamiltonian_ais = hamiltonian_ais
 
     def estimator(self, energy: object) -> str | None:
-        """Say how log Z is found, in words; None where it is neither known nor estimated."""
+        """Return in words how log Z is computed; None if it is neither known nor estimated."""
         if isinstance(energy, MarginalEnergy):
             if has_exact_log_partition(energy, self.max_enumerated):
                 return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
@@ -111,7 +113,7 @@ class LogLikelihood(
         return MOVES if self.hamiltonian_ais is not None and self.hamiltonian_ais.supports(energy) else None
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Say which estimator it is; see :meth:`Metric.describe`."""
+        """Describe how log Z is computed; see :meth:`Metric.describe`."""
         energy = method.parts.energy
         how = self.estimator(energy)
         what = "log Z" if isinstance(energy, MarginalEnergy) else "log Z and F(v)"
@@ -120,14 +122,14 @@ class LogLikelihood(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method on a split; by Hamiltonian moves, which take minutes, on the test split only."""
+        """Evaluate a method on a split; with Hamiltonian moves, which take minutes, only on the test split."""
         if split == "val" and self.estimator(method.parts.energy) == MOVES:
             return {}
         return super().evaluate(method, data, split, generator)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The mean log-likelihood of v; see :meth:`ExampleMetric.compute`."""
+        """Compute the mean log-likelihood of the examples v; see :meth:`ExampleMetric.compute`."""
         energy = cast(Energy, method.parts.energy)
         log_z, estimate = self.log_partition(energy, generator, v)
         if log_z is None:
@@ -149,7 +151,7 @@ class LogLikelihood(
         return found
 
     def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean of F over the first examples, which have a chain each, and its standard error."""
+        """Estimate the mean of F, and its standard error, over the first ``n_chains`` examples, by two chains each."""
         ais = cast(HamiltonianAIS, self.hamiltonian_ais)
         twice = torch.cat([v[: ais.n_chains]] * 2)
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
@@ -157,15 +159,16 @@ class LogLikelihood(
     def log_partition(
         self, energy: Energy, generator: torch.Generator, v: Tensor | None = None
     ) -> tuple[float, AISEstimate | None] | tuple[None, None]:
-        """Compute log Z, with the estimate where it is by importance sampling.
+        """Compute or estimate log Z of a model.
 
         Args:
             energy: The model.
-            generator: Source of the randomness of an estimate, on the energy's device.
-            v: Examples, shape (n, *event), that quadrature and Hamiltonian moves need.
+            generator: Source of all randomness, on the energy's device.
+            v: Examples, shape (n, *event); only quadrature and Hamiltonian moves need them.
 
         Returns:
-            None where log Z is neither known nor estimable.
+            log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z is neither known
+            nor can be estimated.
         """
         how = self.estimator(energy)
         if how is None or (v is None and how in (QUADRATURE, MOVES)):

@@ -1,4 +1,4 @@
-"""Bounds of a model's log Z from below and from above, which test an estimator's settings."""
+"""Stochastic bounds of a model's log Z from below and from above, which test an estimator's settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["LogPartitionSandwich"]
 
 SIDES = ("log_z_lower", "log_z_upper")
-NAMES = (  # of the three numbers of an estimate, for each side
+NAMES = (  # for each side, the names of the estimate's three numbers
     (SIDES[0], f"{SIDES[0]}_standard_error", "forward_ais_effective_sample_size"),
     (SIDES[1], f"{SIDES[1]}_standard_error", "backward_ais_effective_sample_size"),
 )
@@ -37,16 +37,16 @@ class LogPartitionSandwich(
 
     .. math:: E[\log \hat Z_{\text{forward}}] \le \log Z \le E[\log \hat Z_{\text{backward}}]
 
-    Forward chains start at draws of the base, backward chains at exact samples of the model. Where the two sides agree,
-    the estimator can be trusted with models like this one; where they do not, it needs more temperatures. It applies to
-    models with exact samples: Gaussian ones, and binary latents that can be enumerated. Reference: Grosse et al. 2015,
-    arXiv 1511.02543 (bidirectional Monte Carlo).
+    Forward chains start at samples of the base, backward chains at exact samples of the model. If the two sides agree,
+    the estimator can be trusted for models like this one; if they do not, it needs more temperatures. The metric
+    applies to models with exact samples: Gaussian models, and models with binary latents that can be enumerated.
+    Reference: Grosse et al. 2015, arXiv 1511.02543 (bidirectional Monte Carlo).
 
-    Gives ``log_z_lower`` and ``log_z_upper``, each with its standard error and effective sample size.
+    It computes ``log_z_lower`` and ``log_z_upper``, each with its standard error and effective sample size.
 
     Args:
-        ais: The estimator: ``AIS`` by Gibbs sweeps of a GRBM, or ``HamiltonianAIS``.
-        max_enumerated: Largest number of binary latents that are enumerated for exact samples.
+        ais: The estimator: ``AIS``, with Gibbs sweeps for a GRBM, or ``HamiltonianAIS``.
+        max_enumerated: Largest number of binary latents that are enumerated to draw exact samples.
 
     Example:
         >>> from types import SimpleNamespace
@@ -63,20 +63,20 @@ class LogPartitionSandwich(
         self.max_enumerated = max_enumerated
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         energy = method.parts.energy
         if not isinstance(energy, Energy) or not hasattr(energy, "sample_exact"):
             return False
         return self.ais.supports(energy) and (energy.continuous or energy.h_dim <= self.max_enumerated)
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """By which moves; see :meth:`Metric.describe`."""
+        """Describe the estimator and its moves; see :meth:`Metric.describe`."""
         kind = "Gibbs sweeps" if isinstance(self.ais, AIS) else "Hamiltonian moves"
         return dict.fromkeys(SIDES, f"AIS with {kind}") if self.applies(method, data) else {}
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Both sides; see :meth:`ExampleMetric.compute`."""
+        """Compute both sides of the sandwich; see :meth:`ExampleMetric.compute`."""
         found = self.ais.sandwich(cast(Any, method.parts.energy), v, generator)
         lower, upper = (dict(zip(names, side, strict=True)) for names, side in zip(NAMES, found, strict=True))
         return lower | upper

@@ -1,4 +1,4 @@
-"""The divergence of a model of the plane from the truth, with log Z by quadrature."""
+"""The KL divergence between two-dimensional data and a model, with log Z by quadrature."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
-ROWS = 10_000  # of the free energy at a time
-OUTER = 0.9  # beyond which part of half the width the grid should hold nothing
-# Searches for modes outside of the grid start in a box so many times as wide as the grid, and take so many steps, of
-# which the first are those below, in widths of the window. They fall to zero on a line: a search can cross 15 windows.
+ROWS = 10_000  # number of points at which the free energy is computed at a time
+OUTER = 0.9  # the grid's border begins at this part of half its width; it should contain almost no mass
+# Searches for modes outside of the grid start in a box WIDER times as wide as the grid, and make N_STEPS steps. STEPS
+# are the possible first steps, in widths of the window; step sizes decrease linearly to zero, so that a search can
+# cross 15 windows.
 WIDER = 5
 N_STEPS = 100
 STEPS = 0.3 * torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
@@ -35,13 +36,13 @@ log = logging.getLogger(__name__)
 
 
 class PlaneGrid(NamedTuple):
-    """Centres of square cells that tile a window and what is around it.
+    """A grid of equal cells that tile the data's window and an area around it.
 
     Attributes:
-        points: Shape (S, 2), float64.
-        area: Of a cell.
-        inner: Which are in the window, shape (S,).
-        outer: Which are in the outermost tenth of the width, shape (S,).
+        points: The cells' centres, shape (S, 2), float64.
+        area: The area of one cell.
+        inner: Whether each cell is inside the window, shape (S,).
+        outer: Whether each cell is in the grid's border, its outermost tenth, shape (S,).
 
     Example:
         >>> grid = PlaneGrid.around(((0.0, 1.0), (0.0, 1.0)), n_cells=6, scale=3)
@@ -56,7 +57,7 @@ class PlaneGrid(NamedTuple):
 
     @classmethod
     def around(cls, bounds: Window, n_cells: int, scale: int) -> PlaneGrid:
-        """Cells of one size: n x n in the window, and as many more as the window becomes wider by an odd factor."""
+        """Build a grid that has n x n cells in the window, and is wider than the window by the odd factor ``scale``."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         n = n_cells * scale
         axis = (2 * torch.arange(n, dtype=torch.float64) + 1) / n - 1
@@ -74,31 +75,33 @@ class PlaneQuadrature(
         "mode_weights_error": Quantity(-1),
     },
 ):
-    r"""KL(p_data || p) and the mean log-likelihood of a model of the plane, whose Z is a sum over a grid.
+    r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model, with Z summed on a grid.
 
     .. math:: \log Z = \log \sum_s a\, e^{-F(v_s)}, \quad
         \mathrm{KL} = \sum_s a\, p_D(v_s) \bigl( \log p_D(v_s) + F(v_s) + \log Z \bigr)
 
-    v_s are the centres of cells of area a: n x n in the data's window, and further ones around it. The error of such a
-    sum falls faster than any power of a where p is smooth: it is 1e-8 for cells as wide as the standard deviation of
-    the narrowest mode. Gives ``quadrature_log_likelihood`` of the split; ``kl`` where the density of the data is known;
-    and of :class:`~eblvm_lit.data.blobs.Blobs` ``mode_weights_error``, the total variation between the equal weights of
-    the modes and the masses that the model has nearest to each. Applies to models with a free energy, and to those of
-    up to three real latents, which are summed over a grid, too.
+    v_s are the centres of cells of area a: n x n cells in the data's window, and more around it. If p is smooth, the
+    error of such a sum decreases faster than any power of a: it is 1e-8 for cells as wide as the standard deviation of
+    the narrowest mode. The metric computes ``quadrature_log_likelihood`` of the split; ``kl`` if the density of the
+    data is known; and, for :class:`~eblvm_lit.data.blobs.Blobs`, ``mode_weights_error``: each point of the plane
+    belongs to the nearest mode, and the error is the total variation distance between the model's masses of the modes
+    and their true, equal weights. The metric applies to models with a tractable free energy, and to models with one to
+    three real latents, which are integrated by a sum on another grid.
 
-    Where the grid does not hold the model's mass, the numbers would be too good: they are left out with a warning. That
-    is seen in two ways. The outermost tenth of the grid may hold too much. And searches that descend F, from the centre
-    of each window of a tiling five times as wide as the grid, may end outside of the grid: then the mass of the windows
-    where they end is summed, too. A mode outside to which no such search descends is not seen, for example one that is
-    much narrower than the window and stands on a plateau.
+    If the grid does not contain almost all of the model's mass, the numbers would be too good: they are left out, with
+    a warning. There are two checks. First, the outermost tenth of the grid must contain little mass. Second, searches
+    that descend F start at the centre of each window of a tiling that is five times as wide as the grid; if some end
+    outside of the grid, the mass of the windows in which they end must be small, too. These checks miss a mode outside
+    of the grid to which no search descends, for example one that is much narrower than the window and surrounded by a
+    plateau.
 
     Args:
-        n_cells: n.
-        scale: How many times as wide as the window the grid is, an odd number.
-        tolerance: Largest share of the mass that the outermost tenth of the grid, the windows outside of it, or of
-            latents the outermost nodes, may hold.
+        n_cells: The number n of cells in the window along each axis.
+        scale: The width of the grid divided by the width of the window, an odd number.
+        tolerance: Largest allowed share of the mass in the outermost tenth of the grid and in windows outside of it,
+            and of p(h|v) at the outermost nodes of the grid of latents.
         half_width: Half the width of the grid of latents.
-        n_nodes: Its nodes along each axis, an odd number.
+        n_nodes: Number of nodes of the grid of latents along each axis, an odd number.
 
     Example:
         >>> from types import SimpleNamespace
@@ -127,7 +130,7 @@ class PlaneQuadrature(
         self.n_nodes = n_nodes
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         energy = method.parts.energy
         summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
         return data.bounds is not None and (isinstance(energy, MarginalEnergy) or summed)
@@ -136,7 +139,7 @@ class PlaneQuadrature(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """The numbers of a split; see :meth:`Metric.evaluate`."""
+        """Compute the numbers for a split; see :meth:`Metric.evaluate`."""
         energy = cast(Energy, method.parts.energy)
         grid = PlaneGrid.around(cast(Window, data.bounds), self.n_cells, self.scale)
         v = data.as_float(getattr(data.splits, split)).double()
@@ -166,7 +169,7 @@ class PlaneQuadrature(
     def log_partition(
         self, minus_free_energy: Callable[[Tensor], Tensor], minus_f: Tensor, bounds: Window, grid: PlaneGrid
     ) -> float | None:
-        """log Z of -F (S,) at the points of a grid; None, and a warning, where the grid does not hold the mass."""
+        """Compute log Z from -F (S,) at the grid's points; None, with a warning, if too much mass is outside of it."""
         log_z, outer = (float(terms.logsumexp(0)) + math.log(grid.area) for terms in (minus_f, minus_f[grid.outer]))
         share = math.exp(outer - log_z) if math.isfinite(log_z) else math.nan
         if share <= self.tolerance:
@@ -185,14 +188,14 @@ class PlaneQuadrature(
     def _share_outside(
         self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
     ) -> float:
-        """The share of the mass that is in windows outside of the grid to which F descends."""
+        """Compute the share of the mass in those windows outside of the grid in which searches that descend F end."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         width = high - low
         x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
         for i in range(N_STEPS):
             near = x.unsqueeze(1) + (1 - i / N_STEPS) * width * STEPS
             x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(STEPS)).argmax(1)]
-        # where F of the whole window were the lowest that was found there, the window would still have enough mass
+        # Keep a window only if its mass could matter: if F were as low in all of it as at the search's end.
         enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
         windows = ((x[enough] - (low + high) / 2) / width).round().unique(dim=0)
         shifts = windows[windows.abs().amax(1) > self.scale / 2] * width
@@ -208,7 +211,7 @@ class PlaneQuadrature(
         return 0.5 * float((shares - 1 / len(centres)).abs().sum())
 
     def _marginal(self, energy: Energy, v: Tensor) -> MarginalEnergy:
-        """The model in float64, its latents summed over a grid where they have to be."""
+        """Return the model in float64 with a free energy; intractable latents are summed on a grid."""
         energy = in_float64(energy)
         if isinstance(energy, MarginalEnergy):
             return energy

@@ -16,30 +16,31 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["VisibleQuadrature"]
 
 MAX_DIM = 2
-MAX_NODES = 2**22  # of a grid
-GROWING_NODES = 2**18  # of a grid that still grows: the last one is refined
-MAX_DOUBLINGS = 40  # of the box
-RESOLVED = 0.1  # change of log Z between two grids up to which a wider box says more than a finer grid
-GROWTH = 0.6  # of log Z at a doubling, in nats: log 2 where one direction is flat to infinity
-ROWS = 2**15  # nodes at which F is evaluated at a time
+MAX_NODES = 2**22  # largest number of nodes of a grid
+GROWING_NODES = 2**18  # largest number of nodes while the box is still widened; only the final box gets more
+MAX_DOUBLINGS = 40  # largest number of times that the box is doubled
+RESOLVED = 0.1  # if log Z changes by at most this between two grids, in nats, widen the box before refining the grid
+GROWTH = 0.6  # increase of log Z per doubling, in nats, that counts as growth without end; a flat line gives log 2
+ROWS = 2**15  # number of nodes at which F is evaluated at a time
 log = logging.getLogger(__name__)
 
 
 class VisibleQuadrature:
-    r"""log Z of a free energy on the line or the plane, by the trapezoidal rule.
+    r"""The log Z of an energy of one or two visible variables, by the trapezoidal rule.
 
     .. math:: Z \approx \Delta^d \sum_s e^{-F(v_s)}
 
-    The grid begins as the box of the examples, twice as wide. The box grows until next to no mass lies in its outermost
-    twentieth on each side, so that even exponential tails have no more of it beyond. The grid becomes finer until every
-    second node gives the same log Z. Reference: Trefethen and Weideman 2014.
+    The first grid covers a box twice as wide as the box of the examples. The box is doubled until almost no mass lies
+    in its outermost twentieth on each side, so that even exponential tails have almost no mass outside. The grid is
+    refined until every second of its nodes gives the same log Z. Reference: Trefethen and Weideman 2014.
 
-    Two things are not seen: a mode that is apart from the box of the examples, whose mass is then missing; and a
-    plateau so low that the box stops growing before it counts, although its integral to infinity is infinite.
+    The rule misses two things: the mass of a mode far from the box of the examples; and a plateau of so low density
+    that the box stops growing before it counts, although its integral to infinity is infinite.
 
     Args:
-        n_nodes: Nodes of the first grid along each axis; odd.
-        tolerance: Largest mass near the edge, and largest change of log Z between two grids, in nats.
+        n_nodes: Number of nodes of the first grid along each axis, an odd number.
+        tolerance: Largest share of the mass near the edge of the box, and largest change of log Z, in nats, between a
+            grid and every second of its nodes.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -55,19 +56,19 @@ class VisibleQuadrature:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Whether it has a free energy of one or two variables."""
+        """Return whether the energy has a tractable free energy of one or two variables."""
         return isinstance(energy, MarginalEnergy) and math.prod(energy.event_shape) <= MAX_DIM
 
     @torch.no_grad()
     def log_partition(self, energy: MarginalEnergy, v: Tensor) -> float:
-        """log Z in nats; infinity, and a warning, where it grows with each doubling of the box as far as nodes suffice.
+        """Compute log Z in nats; infinity, with a warning, if it keeps growing with each doubling of the box.
 
         Args:
             energy: The model, in float64.
-            v: Examples, shape (n, *event), float64.
+            v: Examples, shape (n, *event), float64, whose box is the first one.
 
         Raises:
-            ConfigError: The largest grid is too coarse.
+            ConfigError: If the largest grid is too coarse.
         """
         rows = v.flatten(1)
         centre = (rows.amin(0) + rows.amax(0)) / 2
@@ -89,16 +90,16 @@ class VisibleQuadrature:
             if wider:
                 boxes.append(float(log_sum + step))
                 half = 2 * half
-            if not wider or finer**dim <= GROWING_NODES:  # as fine as before, while that is cheap
+            if not wider or finer**dim <= GROWING_NODES:  # a wider box keeps its spacing of nodes while that is cheap
                 n = finer
         return self._without_end(boxes)
 
     @staticmethod
     def _without_end(boxes: list[float]) -> float:
-        """Infinity where log Z kept growing from box to box.
+        """Return infinity if log Z kept growing from box to box.
 
         Raises:
-            ConfigError: Where it did not.
+            ConfigError: If log Z did not keep growing, so that the grid is too coarse.
         """
         rises = [after - before for before, after in pairwise(boxes)]
         if len(boxes) <= MAX_DOUBLINGS and (len(rises) < 3 or min(rises[-3:]) < GROWTH):
@@ -111,7 +112,7 @@ class VisibleQuadrature:
         return math.inf
 
     def _on_grid(self, energy: MarginalEnergy, centre: Tensor, half: Tensor, n: int) -> Tensor:
-        """-F at the nodes, shape (n,) or (n, n)."""
+        """Compute -F at the nodes of a grid, shape (n,) or (n, n)."""
         unit = torch.linspace(-1, 1, n, dtype=centre.dtype, device=centre.device)
         axes = [c + h * unit for c, h in zip(centre, half, strict=True)]
         nodes = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).view(-1, *energy.event_shape)
@@ -119,7 +120,7 @@ class VisibleQuadrature:
 
     @staticmethod
     def _edge(log_p: Tensor, log_z: Tensor) -> float:
-        """The probability of the outermost twentieth of the nodes on each side."""
+        """Compute the probability of the outermost twentieth of the nodes on each side."""
         outer = max(1, len(log_p) // 20)
         inside = log_p[(slice(outer, -outer),) * log_p.dim()]
         return float(1 - (inside.flatten().logsumexp(0) - log_z).exp())

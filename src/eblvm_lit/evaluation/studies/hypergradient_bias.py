@@ -41,49 +41,52 @@ def _norm(a: Params) -> float:
 
 class HypergradientBias(
     ExampleMetric,
-    emits={  # points of curves, which are no results by themselves
+    emits={  # these numbers are points of curves, of which no direction is better
         "optimum_kl": Quantity(0, "nats"),
         "hypergradient_bias_*": Quantity(),
         "phi_distance_*": Quantity(),
     },
 ):
-    r"""The relative error of the unrolled hypergradient, over grids of K and N.
+    r"""The relative error of the unrolled hypergradient of BiSM, for all given K and N.
 
     .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;
         \| dJ(\theta, \phi^*(\theta)) / d\theta \|
 
-    Everything happens on one minibatch with one fixed draw of noise, in float64, and the lower level is the exact
-    KL(q(h|v) || p(h|v)), so that both levels are deterministic functions and the lower one has its optimum where
-    q = p, or is next to it (a fixed draw of latents would be fitted itself). The minibatch must be larger than v_dim:
-    with fewer points the optimum is not unique, and the hypergradient is not defined. From phi as it is, or from a
-    uniform posterior, K steps of gradient descent give phi^0, N unrolled ones the hypergradient; phi* is the optimum,
-    the reference is the implicit hypergradient there. For a GRBM and the linear Bernoulli posterior both are known: the
-    true posterior, and the gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and
-    Theorem 2.
+    The study uses one minibatch and one fixed draw of noise, in float64. Its lower level is the exact
+    KL(q(h|v) || p(h|v)), not an estimate. So both levels are deterministic functions, and the lower level has its
+    optimum at q = p, or as close to it as q can be. (With a fixed draw of latents instead of the exact KL, phi would be
+    fitted to that draw.) The minibatch must have more examples than v has dimensions; otherwise the optimum is not
+    unique, and the hypergradient is not defined.
 
-    The theorem's rate is that of the descent, 1 - mu / L. On images plain descent is too slow to show it: the mean
-    image alone makes L thousands of times larger than mu. With ``whiten`` the descent uses coordinates of phi in which
-    the inputs (v, 1) of a linear Bernoulli posterior are white and the mean curvature q (1 - q) of each latent is one.
-    The theorem holds in any coordinates.
+    K steps of gradient descent lead to phi^0; they start at the run's current phi or at a uniform posterior. N further
+    steps, unrolled, give the hypergradient. phi* is the lower optimum, and the reference is the implicit hypergradient
+    at phi*. For a GRBM with the linear Bernoulli posterior both are known in closed form: the true posterior, and the
+    gradient of score matching with the exact marginal. Reference: Bao et al. 2020, Fig. 1 and Theorem 2.
+
+    In the theorem the bias decreases at the rate of the descent, 1 - mu / L, where mu and L are the smallest and the
+    largest eigenvalue of the Hessian. On images plain gradient descent is too slow to show this rate: the mean image by
+    itself makes L thousands of times larger than mu. With ``whiten`` the descent uses coordinates of phi in which the
+    inputs (v, 1) of a linear Bernoulli posterior are white and the mean curvature q (1 - q) of each latent is one. The
+    theorem holds in any coordinates.
 
     Args:
-        n_unrolls: Values of N.
-        n_lower_steps: Values of K.
-        start: Where the K steps begin: ``live``, at the parameters of the posterior as trained, so near phi* that K
-            changes little; or ``uniform``, at zero, where a linear Bernoulli posterior is 1/2 for every v.
-        batch_size: Examples in the minibatch, more than v has dimensions.
-        step_size: Of the gradient descent, in units of the inverse of the Hessian's largest eigenvalue at phi*. One is
-            the fastest there; far away, where the curvature may be larger, only smaller ones descend.
-        n_series: The bias at phi* itself (K to infinity) is computed for N up to this.
-        n_reference_steps: Most L-BFGS iterations to phi* where that is not known.
-        n_terms: Conjugate-gradient steps of the reference hypergradient there.
-        whiten: Whether the descent is that of whitened coordinates.
+        n_unrolls: The values of N, the number of unrolled steps.
+        n_lower_steps: The values of K, the number of steps before.
+        start: The posterior at which the K steps begin: ``live``, the run's current phi, so close to phi* that K
+            changes little; or ``uniform``, phi = 0, where a linear Bernoulli posterior is 1/2 for every v.
+        batch_size: Number of examples in the minibatch, more than v has dimensions.
+        step_size: Step size of the gradient descent, in units of 1 / L at phi*. Close to phi* a step size of 1 is the
+            fastest; far from it, where the curvature may be larger, the descent may need a smaller one.
+        n_series: Largest N for which the bias is also computed with phi^0 = phi*, the limit of large K.
+        n_reference_steps: Largest number of L-BFGS iterations to phi* if that is not known in closed form.
+        n_terms: Number of conjugate-gradient steps for the reference hypergradient in the same case.
+        whiten: Whether the descent uses whitened coordinates.
 
     Attributes:
-        table: What the last evaluation found; None before it.
+        table: The results of the last evaluation; None before the first.
     """
 
-    collective = True  # every process has the table, also the one that draws it
+    collective = True  # every process computes the table, so that the process that draws the figure has it
 
     def __init__(
         self,
@@ -111,17 +114,17 @@ class HypergradientBias(
 
     @staticmethod
     def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """The one draw of noise."""
+        """Draw the noise of the data and the latents, which stays fixed during the study."""
         return {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((method.n_particles,), v, generator),
         }
 
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """The bi-level problem of one minibatch and one draw of noise, still without an update rule."""
+        """Return the bi-level problem of one minibatch and one draw of noise, still without an optimizer."""
         points = method.objective.perturb(v, noise["data"])
 
-        def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: it draws nothing
+        def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: draws no noise
             found = posterior_divergences(bind(method.energy, theta), bind(method.posterior, phi), points)
             return cast(dict[str, Tensor], found)["posterior_kl"].mean()
 
@@ -131,21 +134,21 @@ class HypergradientBias(
         return BilevelProblem(upper=upper, lower=lower, optimizer=cast(SGD, None), state={}, lr=0.0)
 
     def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
-        """The update rule of the lower level; its step size is chosen later."""
+        """Return the optimizer of the lower level; its step size is chosen later."""
         if not self.whiten:
             return SGD(lr=1.0)
         q = bind(cast(BernoulliPosterior, method.posterior), phi).mean(points)
         return WhitenedDescent(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
 
     def _descend(self, problem: BilevelProblem, theta: Params, phi: Params, n: int) -> Params:
-        """n steps down the lower level."""
+        """Make n gradient steps on phi that descend the lower level, and return phi."""
         for _ in range(n):
             grads = grad(problem.lower, argnums=1)(theta, phi, 0)
             phi, _ = problem.optimizer.update(phi, grads, problem.state, problem.lr)
         return phi
 
     def reference(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Params, Params]:
-        """The lower optimum, and the hypergradient there."""
+        """Compute the lower optimum phi* by L-BFGS, and the implicit hypergradient at it."""
         best = {name: value.clone().requires_grad_() for name, value in phi.items()}
         optimizer = torch.optim.LBFGS(
             list(best.values()),
@@ -170,7 +173,7 @@ class HypergradientBias(
     def exact_reference(
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
-        """The lower optimum and the hypergradient in closed form, for a GRBM and the linear Bernoulli posterior."""
+        """Compute phi* and the hypergradient at it in closed form, for a GRBM with the linear Bernoulli posterior."""
         model = cast(GRBM, method.energy)
         points = method.objective.perturb(v, noise["data"])
         energy = bind(model, theta)
@@ -184,7 +187,7 @@ class HypergradientBias(
         return best, grad(objective)(theta)
 
     def _largest_eigenvalue(self, problem: BilevelProblem, theta: Params, phi: Params) -> float:
-        """Of the lower Hessian, in the coordinates of the descent, by power iteration."""
+        """Compute the largest eigenvalue of the lower Hessian, in the descent's coordinates, by power iteration."""
         w = tree_map(torch.ones_like, phi)
         for _ in range(30):
             size = _norm(w)
@@ -193,7 +196,7 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """N and the hypergradient of N steps unrolled from phi*, for N up to ``n_series``, without unrolling."""
+        """Yield N and the hypergradient of N steps from phi* for N up to ``n_series``, by a series, not unrolled."""
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
         for n in range(self.n_series + 1):
@@ -205,19 +208,19 @@ class HypergradientBias(
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`. It needs divergences in closed form."""
+        """Return whether the metric applies, which needs BiSM and divergences in closed form."""
         v = data.as_float(data.splits.train[:1]).to(device=method.device, dtype=method.dtype)
         return isinstance(method, BiSM) and posterior_divergences(method.energy, method.posterior, v) is not None
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """The study on training examples, for any split: their number exceeds the dimension of v."""
+        """Run the study on training examples whatever the split: only they are more than v has dimensions."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Biases by K and N, and distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
+        """Compute the biases by K and N, and the distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
         method = cast(BiSM, method)
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         noise = self.draw(method, v, generator)
@@ -237,7 +240,7 @@ class HypergradientBias(
     def _tabulate(
         self, problem: BilevelProblem, theta: Params, first: Params, best: Params, reference: Params
     ) -> HypergradientBiasTable:
-        """Measure the errors of all hypergradients from their reference, and the distances from the optimal phi."""
+        """Measure the errors of all hypergradients, and the distances of phi from its optimum."""
         scale = _norm(reference)
         at_optimum = {n: _distance(grads, reference) / scale for n, grads in self._series(problem, theta, best)}
         biases: dict[int, dict[int, float]] = {}
@@ -252,5 +255,5 @@ class HypergradientBias(
         return HypergradientBiasTable(float(problem.lower(theta, best, 0)), at_optimum, biases, distances)
 
     def figure(self) -> Figure | None:
-        """The figure of the table; see :meth:`Metric.figure`."""
+        """Draw the figure of the last table; see :meth:`Metric.figure`."""
         return None if self.table is None else self.table.figure()

@@ -15,10 +15,10 @@ class HypergradientBiasTable(NamedTuple):
     r"""The relative errors of hypergradients by K and N, and the distances of phi from its optimum by K.
 
     Attributes:
-        optimum_kl: The mean KL divergence at phi*, in nats.
-        at_optimum: The error of N steps that are unrolled from phi*, by N.
-        biases: The error after K lower steps and N unrolled ones, by K, then by N.
-        distances: The distance of phi after K lower steps from phi*, by K.
+        optimum_kl: The mean KL divergence of q from p at phi*, in nats.
+        at_optimum: The error of the hypergradient of N steps that are unrolled from phi*, by N.
+        biases: The error of the hypergradient after K lower steps and N unrolled steps, by K, then by N.
+        distances: The distance between phi after K lower steps and phi*, by K.
 
     Example:
         >>> table = HypergradientBiasTable(0.0, {0: 0.5}, {5: {0: 1.0}}, {5: 2.0})
@@ -34,7 +34,7 @@ class HypergradientBiasTable(NamedTuple):
     distances: dict[int, float]
 
     def metrics(self) -> dict[str, float]:
-        """Name the numbers."""
+        """Return all numbers of the table under their metric names."""
         found = {"optimum_kl": self.optimum_kl}
         found |= {f"hypergradient_bias_optimum_n{n}": bias for n, bias in self.at_optimum.items()}
         for k, row in self.biases.items():

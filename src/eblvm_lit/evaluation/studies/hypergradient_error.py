@@ -1,4 +1,4 @@
-"""How far the hypergradient that a method takes is from the exact one, while it trains."""
+"""The error, during training, of the hypergradient that a bi-level method uses."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["HypergradientError"]
 
 log = logging.getLogger(__name__)
 
-ROWS = 20  # examples of a quadrature at a time
-N_TERMS = 100  # of the conjugate gradients of the exact hypergradient
+ROWS = 20  # number of examples for which the marginal is integrated at a time
+N_TERMS = 100  # number of conjugate-gradient steps for the exact hypergradient
 
 
 class HypergradientError(
@@ -41,34 +41,36 @@ class HypergradientError(
         for suffix in ("", "_lower")
     },
 ):
-    r"""The hypergradient that a bi-level method takes now, against exact ones.
+    r"""The error of the hypergradient that a bi-level method currently uses, compared with two exact ones.
 
     .. math:: \bar g = \frac{1}{R} \sum_r g_r, \quad
         \mathrm{cosine} = \frac{\bar g^\top g^*}{\|\bar g\| \|g^*\|}, \quad
         \mathrm{error} = \frac{\|\bar g - g^*\|}{\|g^*\|}, \quad
         \mathrm{noise} = \frac{\sqrt{\frac{1}{R} \sum_r \|g_r - \bar g\|^2}}{\|g^*\|}
 
-    The g_r are estimates at the live theta, phi and state of the optimizers, with one draw of the data's noise and
-    fresh draws of all latents, on one minibatch and in float64. There are two references g* with the same data and
-    noise:
+    The g_r are R estimates at the run's current theta, phi and optimizer states, on one minibatch and in float64. They
+    share one draw of the data's noise; the latents are drawn anew for each. There are two references g*, with the same
+    examples and noise:
 
-    - ``hypergradient_cosine`` and ``_error``: the gradient of J of the exact marginal score, which the bi-level problem
-      stands for. Where the family of q does not contain p(h|v), even the exact hypergradient differs from it.
-    - ``hypergradient_cosine_lower`` and ``_error_lower``, with ``n_reference_steps``: the exact hypergradient of the
-      bi-level problem, by the implicit function theorem at the phi that minimises the exact KL(q || p).
+    - ``hypergradient_cosine`` and ``hypergradient_error``: the gradient of J with the exact marginal score, of which
+      the bi-level problem is an approximation. If the family of q does not contain p(h|v), even the exact hypergradient
+      differs from this reference.
+    - ``hypergradient_cosine_lower`` and ``hypergradient_error_lower``, if ``n_reference_steps`` > 0: the exact
+      hypergradient of the bi-level problem, computed by the implicit function theorem at the phi that minimises the
+      exact KL(q || p).
 
-    The first applies to models whose marginal is known in closed form, by enumeration, or by quadrature over one or two
-    latents; the second to those whose KL divergence is known.
+    The first reference exists for models whose marginal is known in closed form, by enumeration, or by quadrature over
+    one or two latents; without it the metric returns nothing. The second needs a closed form of KL(q || p).
 
-    A hypergradient may depend on the state of the optimizers, which the training alone has: this is a metric of
-    validations, and gives nothing for the test split.
+    A hypergradient may depend on the states of the optimizers, which exist only during training. So the metric is
+    computed at validations, and returns nothing for the test split.
 
     Args:
-        batch_size: Examples in the minibatch, of the training split.
-        n_repeats: R.
-        n_reference_steps: Most L-BFGS iterations to the optimal phi; 0 leaves that reference out.
-        half_width: Half the width of the grid of a quadrature.
-        n_nodes: Nodes of that grid along each axis.
+        batch_size: Number of training examples in the minibatch.
+        n_repeats: The number R of estimates.
+        n_reference_steps: Largest number of L-BFGS iterations to the optimal phi; 0 leaves the second reference out.
+        half_width: Half the width of the grid of latents in a quadrature.
+        n_nodes: Number of nodes of that grid along each axis.
 
     Example:
         >>> HypergradientError(batch_size=100, n_repeats=2).n_repeats
@@ -91,13 +93,13 @@ class HypergradientError(
         self.n_nodes = n_nodes
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(method, BiSM)
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Cosines, relative errors and noise; see :meth:`Metric.evaluate`."""
+        """Compute the cosines, the relative errors and the noise; see :meth:`Metric.evaluate`."""
         method = cast(BiSM, method)
         if split != "val" or method.current_state is None:
             return {}
@@ -117,13 +119,14 @@ class HypergradientError(
         return found
 
     def marginal_reference(self, method: BiSM, theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """The gradient of J of the exact marginal score."""
+        """Compute the gradient in theta of J with the exact marginal score, as one vector."""
 
         def loss(theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
             score = ExactScore(self.marginal(bind(method.energy, theta)))
             return method.objective.loss(score, points, noise).sum() / n
 
-        # all nodes of some examples fit into memory; objectives of pairs of examples are for models without nodes
+        # With quadrature, only few examples at a time fit into memory. Objectives that compare pairs of examples need
+        # all examples at once; they work only for models without quadrature.
         n = len(points)
         rows = len(points) if isinstance(method.energy, MarginalEnergy) else ROWS
         total = torch.zeros_like(flatten(theta))
@@ -132,18 +135,18 @@ class HypergradientError(
         return total
 
     def marginal(self, energy: Energy) -> MarginalEnergy:
-        """The model with its exact marginal."""
+        """Return a model with the exact marginal, by quadrature over the latents if it is not tractable."""
         if isinstance(energy, MarginalEnergy):
             return energy
         return QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)
 
     def has_marginal(self, energy: Energy, points: Tensor) -> bool:
-        """Whether the marginal is known, in closed form or by a grid that holds p(h|v) at these points."""
+        """Return whether the marginal is known, in closed form or on a grid that covers p(h|v) at these points."""
         if isinstance(energy, MarginalEnergy) or not energy.continuous or energy.h_dim > 2:
             return isinstance(energy, MarginalEnergy)
         try:
             cast(QuadratureMarginal, self.marginal(energy)).check(points, tolerance=1e-3)
-        except ConfigError as error:  # the grid may fit again at the next validation: this ends no training
+        except ConfigError as error:  # no reason to stop training: the grid may fit at the next validation
             log.warning("hypergradient_error is not computed here. %s", error)
             return False
         return True
@@ -151,7 +154,7 @@ class HypergradientError(
     def estimates(
         self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
     ) -> Tensor:
-        """R estimates of the hypergradient, shape (R, number of parameters)."""
+        """Estimate the hypergradient R times, shape (R, number of parameters)."""
         found = []
         for _ in range(self.n_repeats):
             drawn = method.draw_noise(v, generator)
@@ -162,7 +165,7 @@ class HypergradientError(
 
     @staticmethod
     def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
-        """Cosine and relative error of the mean, and the noise, of estimates (R, n) of a reference (n,).
+        """Compare estimates (R, n) with a reference (n,): cosine and relative error of their mean, and their noise.
 
         Example:
             >>> estimates = torch.tensor([[2.0, 0.0], [2.0, 2.0]])
@@ -180,7 +183,7 @@ class HypergradientError(
     def lower_reference(
         self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
     ) -> Tensor:
-        """The implicit hypergradient where phi minimises the exact KL."""
+        """Compute the implicit hypergradient at the phi that minimises the exact KL, as one vector."""
         study = HypergradientBias(n_reference_steps=self.n_reference_steps, n_terms=N_TERMS)
         latents = method.posterior.noise((self.n_repeats,), v, generator)
         problem = study.problem(method, v, {"data": noise, "latent": latents})
@@ -191,7 +194,10 @@ class HypergradientError(
 
     @staticmethod
     def bits_lower(method: BiSM, points: Tensor, theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG004 - exact
-        """KL(q || p) - F of independent bits: E at their mean, as E is linear in each bit, less their entropy."""
+        """Compute KL(q || p) + F for independent binary latents, the mean of E under q minus the entropy of q.
+
+        As E is linear in each latent, its mean under q is E at the means of the latents.
+        """
         logits = bind(method.posterior, phi).distribution_params(points)[0]
         energy = bind(method.energy, theta).energy(points, logits.sigmoid())
         entropy = (torch.nn.functional.softplus(logits) - logits.sigmoid() * logits).sum(-1)

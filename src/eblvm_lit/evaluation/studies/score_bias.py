@@ -1,4 +1,4 @@
-"""The bias of VaES and VaGES against the divergence of the posterior from the true one."""
+"""The bias of VaES and VaGES as a function of the divergence of q(h|v) from the true posterior p(h|v)."""
 
 from __future__ import annotations
 
@@ -31,27 +31,28 @@ __all__ = ["ScoreBias", "bias_bounds", "bias_norms"]
 
 
 class MeanVariance(NamedTuple):
-    """Mean and variance of independent latents, each of shape (H,)."""
+    """The mean and the variance of H independent latents, each of shape (H,)."""
 
     mean: Tensor
     variance: Tensor
 
 
 def bias_norms(coupling: Tensor, v: Tensor, p: MeanVariance, q: MeanVariance) -> tuple[Tensor, Tensor]:
-    r"""Norms of the biases of VaES and VaGES at one v, for an energy with the coupling :math:`-v^\top U h`.
+    r"""Compute the norms of the biases of VaES and VaGES at one v, if v and h interact by :math:`-v^\top U h` only.
 
-    With the differences :math:`\Delta` of the means and :math:`\Gamma` of the variances of h under q and p, the score
-    has the error :math:`U \Delta`, its derivative by :math:`c_j` the error :math:`U_{ij} \Gamma_j`, and that by
-    :math:`U_{kj}` the error :math:`v_k U_{ij} \Gamma_j + \delta_{ik} \Delta_j`; all else is exact.
+    Let :math:`\Delta` be the differences between the means of h under q and p, and :math:`\Gamma` those between the
+    variances. The estimated score has the error :math:`U \Delta`. The i-th component of the score's derivative with
+    respect to :math:`c_j` has the error :math:`U_{ij} \Gamma_j`, and that with respect to :math:`U_{kj}` the error
+    :math:`v_k U_{ij} \Gamma_j + \delta_{ik} \Delta_j`. Derivatives with respect to other parameters are exact.
 
     Args:
-        coupling: U, shape (d, H).
-        v: Shape (d,).
-        p: Of p(h|v).
-        q: Of q(h|v).
+        coupling: The coupling U, shape (d, H).
+        v: The example, shape (d,).
+        p: Mean and variance of h under p(h|v).
+        q: Mean and variance of h under q(h|v).
 
     Returns:
-        Norms of VaES' bias, a vector, and of VaGES', a tensor of derivatives by (U, c).
+        The norm of VaES' bias, a vector, and of VaGES' bias, the tensor of derivatives with respect to (U, c).
 
     Example:
         >>> zero, one = torch.zeros(1), torch.ones(1)
@@ -66,22 +67,23 @@ def bias_norms(coupling: Tensor, v: Tensor, p: MeanVariance, q: MeanVariance) ->
 
 
 def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tuple[Tensor, Tensor]:
-    r"""Upper bounds of the biases given KL(q||p), both proportional to :math:`\sqrt{\mathrm{KL}}` where it is small.
+    r"""Compute upper bounds of the biases from KL(q || p).
 
-    The differences of means and variances are bounded by Pinsker's inequality for bits,
+    If the KL divergence is small, both bounds are proportional to :math:`\sqrt{\mathrm{KL}}`. The differences of means
+    and variances are bounded for binary latents by Pinsker's inequality,
     :math:`|\Gamma_j| \le |\Delta_j|, \|\Delta\|^2 \le \mathrm{KL} / 2`; and for normal latents with
     :math:`p = N(m, I)` by :math:`\|\Delta\|^2 \le 2\,\mathrm{KL}` and
-    :math:`\|\Gamma\| \le 2\,\mathrm{KL} + 2 \sqrt{\mathrm{KL}^2 + \mathrm{KL}}`. Made explicit from Bao et al. 2021,
-    Theorems 1 and 2.
+    :math:`\|\Gamma\| \le 2\,\mathrm{KL} + 2 \sqrt{\mathrm{KL}^2 + \mathrm{KL}}`. These are the bounds of Bao et al.
+    2021, Theorems 1 and 2, with explicit constants.
 
     Args:
-        coupling: U, shape (d, H).
-        v: Shape (d,).
+        coupling: The coupling U, shape (d, H).
+        v: The example, shape (d,).
         kl: KL(q(h|v) || p(h|v)), a scalar.
-        binary: Whether latents are bits.
+        binary: Whether latents are binary; if false, they are normal.
 
     Returns:
-        Bounds on the two norms of :func:`bias_norms`.
+        Upper bounds of the two norms that :func:`bias_norms` returns.
 
     Example:
         >>> [round(x.item(), 3) for x in bias_bounds(torch.ones(1, 1), torch.zeros(1), torch.tensor(0.5), binary=True)]
@@ -96,24 +98,25 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
 
 class ScoreBias(
     ExampleMetric,
-    emits={"score_bias_kl_*": Quantity(0, "nats"), "score_bias_*": Quantity()},  # points and slopes of curves
+    # these numbers are points and slopes of curves, of which no direction is better
+    emits={"score_bias_kl_*": Quantity(0, "nats"), "score_bias_*": Quantity()},
 ):
-    r"""Biases of VaES and VaGES at one v against the divergences of q from p, all in closed form.
+    r"""The biases of VaES and VaGES at one v, and the divergences of q from p that cause them, all in closed form.
 
-    q starts as p(h|v), and its parameters are then perturbed with noise of growing size t. For each t, averaged over
-    some perturbations (geometric means): ``score_bias_vaes_t<i>``, ``score_bias_vages_t<i>``, ``score_bias_kl_t<i>``
-    and, for normal latents, ``score_bias_fisher_t<i>``; the upper bounds have ``_bound`` after the name. Slopes
-    of the biases against the divergences in logarithmic axes are ``score_bias_slope_...``; and
-    ``score_bias_bound_ratio`` is the largest ratio of a bias to its bound, at most 1. Reference: Bao et al. 2021,
-    appendix F.4.
+    q equals p(h|v) except for noise of size t on its parameters, for several sizes t. For the i-th size the metric
+    computes ``score_bias_vaes_t<i>``, ``score_bias_vages_t<i>``, ``score_bias_kl_t<i>`` and, for normal latents,
+    ``score_bias_fisher_t<i>``, geometric means over several perturbations. The names of the upper bounds have
+    ``_bound`` after ``vaes`` or ``vages``. ``score_bias_slope_...`` are slopes of the biases against the divergences in
+    logarithmic axes. ``score_bias_bound_ratio`` is the largest ratio of a bias to its bound, at most 1. Reference: Bao
+    et al. 2021, appendix F.4.
 
     Args:
-        levels: The sizes t.
-        n_repeats: Perturbations of each size.
-        example: Which v of the split.
+        levels: The sizes t of the noise.
+        n_repeats: Number of perturbations of each size.
+        example: Index, in the split, of the example v.
 
     Attributes:
-        table: What the last evaluation found; None before it.
+        table: The results of the last evaluation; None before the first.
 
     Example:
         >>> from types import SimpleNamespace
@@ -126,7 +129,7 @@ class ScoreBias(
         (True, True)
     """
 
-    collective = True  # every process has the table, also the one that draws it
+    collective = True  # every process computes the table, so that the process that draws the figure has it
 
     def __init__(
         self,
@@ -141,17 +144,17 @@ class ScoreBias(
         self.table: ScoreBiasTable | None = None
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the metric applies; see :meth:`Metric.applies`."""
+        """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         return isinstance(method.parts.energy, GRBM | GaussianLatentModel) and method.parts.posterior is not None
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Biases, divergences, bounds and slopes; see :meth:`ExampleMetric.compute`."""
+        """Compute the biases, divergences, bounds and slopes; see :meth:`ExampleMetric.compute`."""
         energy = in_float64(cast(GRBM | GaussianLatentModel, method.parts.energy))
         v = v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
         p = cast(IndependentLatents, latent_distribution(energy, v.unsqueeze(0)))
-        # the same directions at all levels: what differs between two of them is the level
+        # All sizes t use the same directions of noise, so that results differ only by the size.
         shape = (self.n_repeats, 2, energy.h_dim)
         directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
         curves: dict[str, list[float]] = {}
@@ -166,12 +169,12 @@ class ScoreBias(
         return self.table.metrics()
 
     def figure(self) -> Figure | None:
-        """The figure of the table; see :meth:`Metric.figure`."""
+        """Draw the figure of the last table; see :meth:`Metric.figure`."""
         return None if self.table is None else self.table.figure()
 
     @staticmethod
     def _measure(coupling: Tensor, v: Tensor, p: IndependentLatents, direction: Tensor) -> dict[str, float]:
-        """Biases, bounds and divergences of one posterior, all of whose parameters are perturbed."""
+        """Compute the biases, bounds and divergences for one perturbation of all parameters of the posterior."""
         q = _perturbed(p, v, direction)
         divergences = {k.removeprefix("posterior_"): float(x) for k, x in (closed_divergences(q, p) or {}).items()}
         vaes, vages = bias_norms(coupling, v, _mean_variance(p), _mean_variance(q))
@@ -190,8 +193,8 @@ def _mean_variance(h: IndependentLatents) -> MeanVariance:
 
 
 def _perturbed(p: IndependentLatents, v: Tensor, direction: Tensor) -> IndependentLatents:
-    """The distribution at v of a linear posterior that equals p, with perturbed parameters."""
-    # a row of weights and a bias, each off by t N(0, 1), move their output by t sqrt(1 + |v|^2) N(0, 1)
+    """Return q(h|v) of a linear posterior that would equal p(h|v) without the perturbation of its parameters."""
+    # Noise t N(0, 1) on each weight and bias of an output shifts the output by t sqrt(1 + |v|^2) N(0, 1).
     shift = (1 + v.square().sum()).sqrt() * direction[0]
     if isinstance(p, BernoulliLatents):
         return BernoulliLatents(p.logits + shift)

@@ -20,11 +20,11 @@ LOOKS = {"vaes": (COLOURS[0], "o"), "vages": (COLOURS[1], "s")}
 
 
 class ScoreBiasTable(NamedTuple):
-    """Biases, their bounds and divergences of q from p, each by the size of the perturbation of q.
+    """The biases, their bounds, and the divergences of q from p, each for several sizes of the perturbation of q.
 
     Attributes:
-        curves: Numbers of increasing sizes under ``vaes``, ``vages``, ``vaes_bound``, ``vages_bound``, ``kl`` and, for
-            normal latents, ``fisher``.
+        curves: Lists of numbers, one for each size in increasing order, under the keys ``vaes``, ``vages``,
+            ``vaes_bound``, ``vages_bound``, ``kl`` and, for normal latents, ``fisher``.
         bound_ratio: The largest ratio of a bias to its bound.
 
     Example:
@@ -39,7 +39,7 @@ class ScoreBiasTable(NamedTuple):
     bound_ratio: float
 
     def metrics(self) -> dict[str, float]:
-        """Name the numbers."""
+        """Return all numbers of the table under their metric names."""
         points = {f"score_bias_{name}_t{i}": x for name, values in self.curves.items() for i, x in enumerate(values)}
         return {**points, **dict(self._slopes()), "score_bias_bound_ratio": self.bound_ratio}
 

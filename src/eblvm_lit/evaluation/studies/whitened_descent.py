@@ -17,14 +17,15 @@ class WhitenedDescent(SGD):
     .. math:: (W, b) \leftarrow (W, b) - \alpha\, D^{-1} (g_W, g_b)\, S^{-1}, \quad
         S = \tfrac1n \sum_i z_i z_i^\top, \; z = (v, 1), \quad D = \mathrm{diag}(c)
 
-    It is plain descent in coordinates in which inputs have second moments S = 1 and each output has curvature c = 1:
-    where the Hessian is about :math:`D \otimes S`, it converges equally fast in all directions.
+    This equals plain gradient descent in coordinates in which the inputs have the second moments S = I and the loss has
+    the curvature c = 1 in each output. If the Hessian is approximately :math:`D \otimes S`, the descent converges
+    equally fast in all directions.
 
     Args:
-        lr: alpha.
-        inputs: The inputs v, shape (n, d), n > d.
-        curvature: c, shape (m,), positive.
-        prefix: What stands before ``weight`` and ``bias`` in the layer's names.
+        lr: The learning rate alpha.
+        inputs: The layer's inputs v, shape (n, d), n > d.
+        curvature: The curvature c of the loss in each output, shape (m,), positive.
+        prefix: The prefix of the parameters' names before ``weight`` and ``bias``.
 
     Example:
         >>> v, curvature = torch.tensor([[1.0], [3.0]]), torch.tensor([1.0])
@@ -45,7 +46,7 @@ class WhitenedDescent(SGD):
         self.prefix = prefix
 
     def metric(self, grads: Params) -> Params:
-        """Shapes of the gradients, (m, d) and (m,)."""
+        """Apply the inverse metric to the gradients of the weights (m, d) and of the biases (m,)."""
         weight = f"{self.prefix}weight"
         bias = f"{self.prefix}bias"
         whole = torch.cat([grads[weight], grads[bias][:, None]], dim=1) @ self.inverse / self.curvature
