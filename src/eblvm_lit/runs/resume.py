@@ -205,7 +205,7 @@ def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, t
 
 
 def _sources(node: Any, keys: Sequence[str]) -> list[str]:
-    """Return the paths in the interpolations that the value of a key, or a part above it, consists of."""
+    """Return the paths that the ``${...}`` at a key, or at a part above it, refer to."""
     for key in keys:
         if not isinstance(node, Mapping):
             break
