@@ -67,8 +67,8 @@ class Evaluation(pl.Callback):
     ) -> dict[str, float]:
         """Compute metrics of one split, with random numbers that depend on the seed, the split and the metric.
 
-        The result has the names ``<split>/<metric>``.
-        Several processes compute collective metrics together, and divide the other metrics among them.
+        The result has the names ``<split>/<metric>``. Several processes compute collective metrics together, and divide
+        the other metrics among them.
         """
         rank, size = rank_and_size()
         alone = [name for name in names if not self.metrics[name].collective]
