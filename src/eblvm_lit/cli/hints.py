@@ -187,6 +187,6 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        top = _top(override.package or key)  # for GROUP@PLACE, the place
+        top = _top(override.package or key)  # for GROUP@PLACE, the first word of PLACE
         if top not in read and not override.is_delete():
             raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")

@@ -58,7 +58,7 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Set the folder of an earlier start and the direction of a search; refuse a sampler seed for a shared study."""
+        """Set the folder of an earlier start and the direction of a search; refuse a sampler seed of a shared study."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))

@@ -103,7 +103,7 @@ def check_arguments(
     check_values(parts, argument_types(target), lambda within: key_of((*steps, *within)), f" ({target.__name__})")
     try:
         return target.__new__(target)
-    except TypeError as error:  # an abstract class
+    except TypeError as error:  # the class is abstract
         raise ConfigError(f"{key_of(steps)} ({target.__name__}) does not fit: {error}.") from None
 
 

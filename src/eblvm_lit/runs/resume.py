@@ -114,7 +114,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
             if not changed_settings(stored, cfg, allowed):
                 return path
         except (OSError, AttributeError, KeyError, DataError):
-            continue  # not a run folder
+            continue  # this is not the folder of a run
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
 
 

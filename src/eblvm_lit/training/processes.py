@@ -100,7 +100,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
     config.rdzv_backend = "c10d"
     config.rdzv_endpoint = "127.0.0.1:0"
-    if hasattr(config, "signals_to_handle"):  # torch 2.9
+    if hasattr(config, "signals_to_handle"):  # only since torch 2.9
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"{resume_command(cfg.run_dir)}."

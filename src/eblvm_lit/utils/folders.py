@@ -87,7 +87,7 @@ def claimed(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"{folder} is in use by another process: wait until that ends, or choose another folder."
             ) from None
-        except OSError:  # a file system without locks
+        except OSError:  # the file system has no locks
             pass
         yield
     finally:

@@ -21,7 +21,7 @@ def end_with_parent() -> None:
     that a shell started in the background, where SIGINT is ignored. The last checkpoint stays intact.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid != os.getppid():
         os._exit(1)

@@ -29,7 +29,7 @@ class Quantity(NamedTuple):
 
 
 UNKNOWN = Quantity()
-KNOWN: dict[str, Quantity] = {}  # by declared name
+KNOWN: dict[str, Quantity] = {}  # by the names in class statements
 STORED: dict[str, Quantity] = {}  # by the name of a run's metric, which may contain any characters
 WORDS: list[dict[str, str]] = []  # values for the fields {...} of declared names
 

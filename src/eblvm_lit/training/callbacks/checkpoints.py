@@ -137,7 +137,7 @@ class Checkpoints(pl.Callback):
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
         kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
         known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # other files are the user's
-        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones belong to a run that was further
+        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones belong to an earlier, longer run
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
 

@@ -20,7 +20,7 @@ __all__ = ["ExponentialAverage", "averaged_of"]
 
 log = logging.getLogger(__name__)
 
-STATISTICS = ("running_mean", "running_var")  # of batch normalisation
+STATISTICS = ("running_mean", "running_var")  # ends of the names of batch normalisation's statistics
 
 
 class ExponentialAverage(pl.Callback):

@@ -59,7 +59,7 @@ class Preemption(pl.Callback):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = number
-        # several processes finish the batch together, one process stops after the iteration
+        # a single process stops after the current iteration; several processes finish their batch together
         self._method.stopping = rank_and_size()[1] == 1
         if number == signal.SIGINT:
             signal.signal(number, self._before.pop(number))

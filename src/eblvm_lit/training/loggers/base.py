@@ -51,7 +51,7 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
             elif isinstance(logger, TensorBoardLogger):
                 pixels = np.asarray(Image.open(path).convert("RGB"))
                 logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
-                logger.experiment.flush()  # the last figures come after Lightning has finished with the logger
+                logger.experiment.flush()  # the last figures are logged after Lightning has closed the logger
 
 
 def run_names(loggers: Sequence[Logger]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = Non
         failed = False
     finally:
         for logger in loggers:
-            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that ends it
+            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that would end the run
                 logger.finalize("failed" if failed else "success")
         if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
             wandb.finish(exit_code=int(failed))

@@ -63,9 +63,10 @@ class WandbRun(WandbLogger):
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
             mode=mode,  # Lightning's "offline" sets a variable that outlives this run
-            settings={"quiet": True, "silent": mode == "offline"},  # else it prints up to thirty lines a job
+            # otherwise W&B prints up to thirty lines for each job
+            settings={"quiet": True, "silent": mode == "offline"},
         )
-        self._wandb_init.pop("anonymous", None)  # Lightning's default, of which W&B warns
+        self._wandb_init.pop("anonymous", None)  # a default of Lightning about which W&B warns
         self.log_checkpoints = log_checkpoints
         self._defined: set[str] = set()
 
