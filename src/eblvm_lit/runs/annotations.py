@@ -76,8 +76,8 @@ def check_arguments(
         The node with an empty instance of its class in place of each object.
 
     Raises:
-        ConfigError: Names the first value whose type or range does not fit its annotation, a class that may not be
-            named, or a special key of Hydra, such as ``_partial_``.
+        ConfigError: If a value does not have the type or range of its annotation, if a class may not be named, or if a
+            special key of Hydra, such as ``_partial_``, is used; with the key of the first problem.
 
     Example:
         >>> from eblvm_lit.optimizers.sgd import SGD
@@ -119,7 +119,7 @@ def check_values(
         taker: The name of the class that receives the values, for messages.
 
     Raises:
-        ConfigError: Names the first value that does not fit.
+        ConfigError: With the first value that does not fit.
 
     Example:
         >>> check_values({"seed": 1.5}, {"seed": int | None}, lambda steps: steps[0])

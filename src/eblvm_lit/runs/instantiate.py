@@ -102,7 +102,7 @@ def refuse_interpolations(node: Any, path: str) -> None:
     """Refuse ``${...}`` in the keys and values of plain containers, at any depth.
 
     Raises:
-        ConfigError: Names the place.
+        ConfigError: With the place of the interpolation.
 
     Example:
         >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")

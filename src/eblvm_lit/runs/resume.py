@@ -56,7 +56,7 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
         path: The file of the checkpoint, for the message.
 
     Raises:
-        ConfigError: Names all differing keys.
+        ConfigError: With all differing keys.
     """
     changed = changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg))
     if changed:

@@ -102,7 +102,7 @@ def check_config(cfg: DictConfig) -> None:
     """Refuse a model of images for vectors, missing values and values of wrong types, before any object is built.
 
     Raises:
-        ConfigError: Names the first problem.
+        ConfigError: With the first problem.
     """
     check_values({"allow_packages": to_plain(cfg.get("allow_packages"))}, RUN, functools.partial(typed_key, cfg, ""))
     resolve = functools.partial(resolve_target, packages=packages_of(cfg))
@@ -128,7 +128,7 @@ def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of
         key_of: Returns the name, for messages, of the place that a sequence of keys and indices leads to.
 
     Raises:
-        ConfigError: Names the first key that is missing, or has a value of another type or range.
+        ConfigError: With the first key that is missing, or whose value has a wrong type or range.
     """
     check_values(plain, RUN, key_of)
     if missing := sorted(RUN.keys() - {*OPTIONAL, *plain}) or ["trainer"] * ("_target_" not in plain["trainer"]):

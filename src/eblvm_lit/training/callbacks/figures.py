@@ -66,7 +66,7 @@ class Figures(pl.Callback):
 
         Args:
             method: The method.
-            data: Its data, set up.
+            data: The data set of the run, set up.
             iteration: The iteration of a validation, whose figures are also saved under this number; None at the end
                 of the run.
             of_metrics: Figures that metrics have drawn, by name, which are saved with the others.
