@@ -1,7 +1,7 @@
 """Energy-based latent variable models on Hydra and PyTorch Lightning.
 
-What is worth using without either is named here, and imported when it is first asked for: ``import eblvm_lit`` itself
-loads nothing.
+This module exports the classes and functions that are meant for Python code without a configuration or a Trainer. Each
+is imported when it is first used: ``import eblvm_lit`` itself loads nothing.
 
 Example:
     >>> import torch
@@ -16,10 +16,11 @@ import lazy_loader
 
 __version__ = "0.3.0"
 
-if "EBLVM_LIT_STARTING" in os.environ:  # also while it imports, a process of a run ends with the one that starts it
+# A process of a run ends with the process that starts it, even while it is still importing.
+if "EBLVM_LIT_STARTING" in os.environ:
     from eblvm_lit.utils.orphans import end_with_parent
 
     end_with_parent()
 
-# __init__.pyi lists the public names: one list for imports, editors and type checkers.
+# __init__.pyi lists the public names: one list serves imports, editors and type checkers.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""The public names and where each lives: what ``__init__.py`` loads on first use, and what editors read."""
+"""The public names and their modules, which ``__init__.py`` loads on first use, and which editors read."""
 
 from .cli.compose import train
 from .core.functional import bind, params_of

@@ -4,7 +4,7 @@ __all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "Non
 
 
 def escaped(text: str) -> str:
-    r"""A text with escapes for what a terminal would obey or cannot encode, as in the names of some files.
+    r"""Escape the characters of a text that a terminal would obey or cannot encode, as in the names of some files.
 
     Example:
         >>> print(escaped("two\nlines \udcff"))
@@ -17,7 +17,7 @@ class EblvmError(Exception):
     """An error that the user can correct; the command line prints it without a traceback."""
 
     def __str__(self) -> str:
-        """The sentence, on one line whatever the names in it."""
+        """Return the message on one line, with escapes for special characters in names."""
         return escaped(super().__str__())
 
 

@@ -1,1 +1,1 @@
-"""What is typed: commands, command lines in Python, completion and hints."""
+"""The command line: commands, sweeps, hints on wrong words, and training from Python."""

@@ -1,4 +1,4 @@
-"""The commands eblvm-train and eblvm-evaluate, which train.py and evaluate.py run, too."""
+"""The commands eblvm-train and eblvm-evaluate, which train.py and evaluate.py also run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def start(name: str, config_name: str) -> None:
     """Compose the configuration of the command line, and run a function of :mod:`eblvm_lit.runs.run` with it.
 
     Args:
-        name: The function, ``train`` or ``evaluate``.
-        config_name: The configuration in ``conf/`` that is composed.
+        name: The name of the function, ``train`` or ``evaluate``.
+        config_name: The name of the configuration in ``conf/`` that is composed.
     """
     import hydra
     from hydra.errors import HydraException
@@ -35,20 +35,21 @@ def start(name: str, config_name: str) -> None:
 
     def task(cfg: DictConfig) -> float | None:
         with outcome_of(cfg) as outcome:
-            from eblvm_lit.runs import run  # takes ten seconds, for which errors in the command need not wait
+            from eblvm_lit.runs import run  # takes ten seconds, and errors in the command should appear before
 
             outcome.metrics = getattr(run, name)(cfg)
         return outcome.value
 
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would otherwise print in its own words
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
     try:
-        options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}  # Hydra's own callbacks
+        # Hydra 1.4 needs a list of packages whose callbacks it may build
+        options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
     except (HydraException, ValueError) as error:
         if isinstance(error, ValueError) and not str(error).startswith("Config group override must be"):
             raise
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
-    except OSError as error:  # after those of Hydra, some of which are also of this class
+    except OSError as error:  # after Hydra's exceptions, some of which are also OSErrors
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         sys.exit(
@@ -64,12 +65,13 @@ evaluate = partial(start, "evaluate", "evaluate")
 
 @contextmanager
 def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
-    """Check the words of the command line, and turn errors inside the block into one message and an exit code.
+    """Check the overrides of the command line, and turn errors inside the block into one message and an exit code.
 
-    The block sets ``metrics`` of what it is given. Afterwards ``value`` is the metric ``cfg.optimized_metric``, for
-    sweepers; None where none is asked for, or a job of a plain grid has failed, whose other jobs still run.
+    The block sets the attribute ``metrics`` of the yielded object. After the block, its attribute ``value`` is the
+    metric ``cfg.optimized_metric``, for Hydra's sweepers. It is None if no metric is optimized, and for a failed job of
+    a plain grid, so that the other jobs still run.
     """
-    # these take half a second, for which --help need not wait
+    # imported here, because these take half a second, which --help saves
     from hydra.errors import CompactHydraException
 
     from eblvm_lit.cli.sweeps import worst_value
@@ -95,7 +97,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
             sys.exit(1)
         outcome.value = worst_value() if isinstance(error, NonFiniteError) else None
         if not in_grid and outcome.value is None:
-            raise CompactHydraException(str(error)) from None  # the sweeper handles it
+            raise CompactHydraException(str(error)) from None  # the sweeper of a search handles this error
     except Exception:
         if not in_grid:
             raise

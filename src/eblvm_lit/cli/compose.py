@@ -1,4 +1,4 @@
-"""Training from Python: the configuration of a command line is composed, run and returned as an object."""
+"""Training from Python: composing a configuration from overrides, running it and returning the trained run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["composed", "sampler_config", "train"]
 
 
 def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> DictConfig:
-    """The configuration of ``train.py`` with overrides, and a folder for its results, named after the time.
+    """Compose the configuration of ``train.py`` with overrides; its ``run_dir`` is a folder named after the time.
 
     Args:
-        overrides: As on the command line, such as ``method=dsm``.
-        config_dir: A folder with configurations of yours, as ``--config-dir``.
+        overrides: The overrides as on the command line, such as ``method=dsm``.
+        config_dir: Your own configuration folder, as in ``--config-dir``.
 
     Raises:
-        ConfigError: For an option, a key, a value or a folder that does not exist.
+        ConfigError: If an option, a key, a value or a folder does not exist.
 
     Example:
         >>> cfg = composed(["method=dsm", "trainer.max_steps=200"])
@@ -61,7 +61,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
 
 
 def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
-    """The sampler that some overrides choose, as on the command line of ``evaluate.py``.
+    """Compose the sampler that overrides choose, as on the command line of ``evaluate.py``.
 
     Example:
         >>> sampler_config(["sampler=parallel_tempering", "sampler.dynamics.n_steps=5"])["dynamics"]["n_steps"]
@@ -87,14 +87,14 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     """Train as ``train.py`` does, from Python or a notebook, and return the trained run.
 
     Args:
-        overrides: As on the command line, such as ``["method=dsm", "trainer.max_steps=200"]``.
-        config_dir: A folder with configurations of yours, as ``--config-dir``.
+        overrides: The overrides as on the command line, such as ``["method=dsm", "trainer.max_steps=200"]``.
+        config_dir: Your own configuration folder, as in ``--config-dir``.
 
     Returns:
-        The run, as :func:`~eblvm_lit.load` gives it: the checkpoint that was tested.
+        The run with the parameters of the tested checkpoint, as :func:`~eblvm_lit.load` returns it.
 
     Raises:
-        EblvmError: For everything that the user can correct.
+        EblvmError: For every error that the user can correct.
     """
     overrides = [overrides] if isinstance(overrides, str) else overrides
     cfg = composed(overrides, config_dir=config_dir)
@@ -105,6 +105,6 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     folder = cfg.run_dir
     which = "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
-    with isolate_rng():  # a run sets the seeds of torch, NumPy and Python: those of the caller go on as they were
+    with isolate_rng():  # a run seeds torch, NumPy and Python; the caller's random states are restored afterwards
         run.train(cfg, {"overrides": list(overrides)})
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

@@ -1,4 +1,4 @@
-"""One sentence for what Hydra refuses on a command line, with the nearest key or option there is."""
+"""One-sentence messages for command lines that Hydra refuses, with the most similar key or option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eblvm_lit.utils.command_line import nearest, pasteable
 
 __all__ = ["refuse_unread", "sentence"]
 
-# Words of Lightning that runs do not take, most because they count iterations, and what does their work.
+# Options of Lightning that runs do not accept, most of them because runs count iterations, and what to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
     **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, how many a run has"),
@@ -31,16 +31,17 @@ NOT_TAKEN = {
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
     "enable_checkpointing": "callbacks.checkpoints=null",
 }
-TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")  # words of Lightning, not in the configuration
+# Options of Lightning that runs accept, but that are not in the configuration.
+TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")
 
 
 def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> str:
-    r"""What to say instead of an error of Hydra's composition.
+    r"""Return the message that replaces an error of Hydra's composition.
 
     Args:
-        error: Of the composition.
-        config_name: The composed configuration.
-        overrides: Of the command line.
+        error: The error of the composition.
+        config_name: The name of the composed configuration.
+        overrides: The overrides of the command line.
 
     Example:
         >>> sentence(HydraException("Could not override 'metod'.\nTo append ..."), "config", ["metod=dsm"])
@@ -55,12 +56,13 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     if isinstance(error, OverrideParseException) and re.match(r"[^=]+=[^=\[{(\"'].*[=/]", error.override):
         key, _, value = error.override.partition("=")
         return f"{error.override} cannot be read: its value needs quotes. In bash, write {pasteable(key, value)}"
-    if isinstance(error, ValueError):  # of a group that is given a number, a boolean or null
+    if isinstance(error, ValueError):  # Hydra's error for a group whose value is a number, a boolean or null
         return _no_name(overrides)
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group = match[1]
         option = match[2]
-        options = [name for name in match[3].split() if not name.startswith("_")]  # the others are parts of these
+        # others are files that options include
+        options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
         hint = _hint(key, nearest(option, options), config_name, overrides)
         return f"{group} has no option {option!r}.{hint} The options are {', '.join(options)}."
@@ -68,7 +70,7 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
 
 
 def _no_name(overrides: Sequence[str]) -> str:
-    """What to say of a group that is given something else than names.
+    """Return the message for a group whose value is not the name of an option.
 
     Example:
         >>> _no_name(["seed=3", "optimizer=0.01"])
@@ -82,7 +84,7 @@ def _no_name(overrides: Sequence[str]) -> str:
 
 
 def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
-    """What to say of a key that is not there."""
+    """Return the message for a key that does not exist."""
     value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
     name = key.removeprefix("trainer.")
     if name in NOT_TAKEN:
@@ -97,7 +99,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """The suggestion of a key with a value, if it composes beside the groups that a command line chooses, or alone."""
+    """Return the suggestion of KEY=VALUE if it composes, with the groups that the command line chooses or by itself."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
@@ -105,12 +107,12 @@ def _hint(key: str | None, value: str | None, config_name: str, overrides: Seque
 
 
 def _choices(overrides: Sequence[str]) -> list[str]:
-    """Those of the words of a command line that choose from groups."""
+    """Return the overrides of a command line that choose options of groups."""
     return [text for text in overrides if options_of(text.lstrip("+").partition("=")[0].partition("@")[0])]
 
 
 def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
-    """The configuration of some words of a command line; None if they do not compose."""
+    """Compose a configuration from overrides; return None if that fails."""
     try:
         with composing():
             return compose(config_name, overrides=list(overrides), return_hydra_config=True)
@@ -119,13 +121,13 @@ def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
 
 
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """The keys and groups that are read with the options that a command line chooses, as they are written there.
+    """Return the keys and groups that a run with the chosen options reads, as a command line writes them.
 
-    A group that is placed elsewhere is written ``group@place``. Keys of parts, which take no word, are left out.
+    A group that is placed elsewhere is written ``group@place``. Keys whose value is a whole part are left out.
     """
     composed: Any = _composed(config_name, _choices(overrides)) or _composed(
         config_name, []
-    )  # one of them may be wrong
+    )  # without the chosen options, if one of them is wrong
     options = list(composed.hydra.runtime.choices)
     del composed.hydra
     read = _read(composed, config_name)
@@ -135,7 +137,7 @@ def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _leaves(node: Mapping[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """The dotted path of every key that has a value, and the value as text."""
+    """Yield the dotted path of every key whose value is not a mapping, and the value as text."""
     for key, value in node.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{path}{key}.")
@@ -144,14 +146,14 @@ def _leaves(node: Mapping[Any, Any], path: str = "") -> Iterator[tuple[str, str]
 
 
 def _top(key: str) -> str:
-    """The first word of a key, or of a group's name."""
+    """Return the first word of a key, or of a group's name."""
     return re.split(r"[./]", key)[0]
 
 
 def _read(cfg: DictConfig, config_name: str) -> set[str]:
-    """What is read of the keys at the top of a configuration, and the groups that change others."""
+    """Return the top-level keys of a configuration that a run reads, and the groups that only change other keys."""
     plain: Any = OmegaConf.to_container(cfg)
-    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # all runs have them
+    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # every run reads these
     read = {*OmegaConf.load(conf_folder() / f"{config_name}.yaml"), *groups}
     read.discard("marginal_model")
     rest = [str(plain.get(name)) for name in read]
@@ -163,14 +165,14 @@ def _read(cfg: DictConfig, config_name: str) -> set[str]:
 
 
 def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Refuse options of Lightning that runs do not take, and an override of what nothing reads in this run.
+    """Refuse options of Lightning that runs do not accept, and overrides of keys that this run does not read.
 
     Args:
-        cfg: As composed, with its interpolations.
-        overrides: Of the command line.
+        cfg: The composed configuration, with its interpolations.
+        overrides: The overrides of the command line.
 
     Raises:
-        ConfigError: Names the first one.
+        ConfigError: With the first such option or key.
 
     Example:
         >>> cfg = OmegaConf.create({"method": {"energy": "${model}"}, "model": {"h_dim": 4}, "chain": {"n_steps": 1}})
@@ -185,6 +187,6 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        top = _top(override.package or key)  # of GROUP@PLACE the place
+        top = _top(override.package or key)  # for GROUP@PLACE, the first word of PLACE
         if top not in read and not override.is_delete():
             raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")

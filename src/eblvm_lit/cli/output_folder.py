@@ -1,4 +1,4 @@
-"""The Hydra callback that makes the folder of a run or a sweep, before Hydra does."""
+"""The Hydra callback that creates the folder of a run or a sweep before Hydra does."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ __all__ = ["CheckOutputFolder"]
 
 
 class CheckOutputFolder(Callback):
-    """A Hydra callback that makes the output folder first: Hydra itself would fail with a traceback."""
+    """Creates the output folder before Hydra does, because Hydra would fail with a traceback."""
 
-    claims = ExitStack()  # to the end of the process; of the class, because launchers pickle callbacks
+    # The claims of folders, kept until the process ends. An attribute of the class, because launchers pickle callbacks.
+    claims = ExitStack()
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Make the folder of a run; one named after the time is numbered where a run of the same second has it."""
+        """Create the folder of a run; a name made of the time gets a number if a run of the same second has it."""
         with _exiting(), flag_override(config, ["struct", "readonly"], False):
             config.hydra.run.dir = str(_make(config, "run"))
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Make the folder of a sweep in the same way, and keep other processes out of it to the end.
+        """Create the folder of a sweep in the same way, and keep other processes out of it until the sweep ends.
 
-        Hydra writes ``multirun.yaml`` next, by which a sweep is resumed: that of another sweep stays.
+        Hydra writes ``multirun.yaml`` next, from which a sweep is resumed. So a folder with another sweep is refused
+        here, before its file is overwritten.
         """
         with _exiting():
             folder = _make(config, "sweep")
@@ -46,17 +48,17 @@ class CheckOutputFolder(Callback):
 
 
 def _make(config: DictConfig, kind: str) -> Path:
-    """Make the folder of a ``run`` or ``sweep``: a new one, unless it was named or another process has made it."""
+    """Create the folder of a ``run`` or ``sweep``: a new one, unless it was named or another process has created it."""
     typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
     named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
-    # Lightning's rank_zero_only reads the same, but takes seconds to import
+    # Lightning's rank_zero_only reads the same variables, but takes seconds to import
     later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
     return (prepare_folder if named or later else new_folder)(config.hydra[kind].dir)
 
 
 @contextmanager
 def _exiting() -> Iterator[None]:
-    """End the process for an error: Hydra turns exceptions of callbacks into warnings and continues."""
+    """End the process at an error, because Hydra turns exceptions of callbacks into warnings and continues."""
     try:
         yield
     except ConfigError as error:

@@ -20,7 +20,7 @@ __all__ = ["main", "parser", "write_samples"]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
+    """Build the parser of the command's options."""
     options = argparse.ArgumentParser(
         "eblvm-sample", description="Writes samples.npz, and samples.png of images or points."
     )
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
-    """Write samples v (n, *event) as ``samples.npz`` and, where they are images or points, as ``samples.png``."""
+    """Write samples v (n, *event) as ``samples.npz`` and, if they are images or points, as ``samples.png``."""
     folder.mkdir(parents=True, exist_ok=True)
     v = v.detach().cpu()
     files = [folder / "samples.npz", folder / "samples.png"]
@@ -47,7 +47,7 @@ def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draw and write; a user error ends with its message and exit code 1."""
+    """Draw and write samples; an error that the user can correct ends with its message and exit code 1."""
     given = parser().parse_intermixed_args(argv)
     try:
         run = load(given.run, device=given.device, allow_packages=given.allow_packages, config_dir=given.config_dir)

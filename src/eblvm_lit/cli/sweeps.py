@@ -1,4 +1,4 @@
-"""Sweeps with Hydra's multirun: what resumes them, and the table of jobs that they end with."""
+"""Sweeps with Hydra's multirun: how they are resumed, and the table of jobs at their end."""
 
 from __future__ import annotations
 
@@ -31,38 +31,39 @@ __all__ = ["Sweep", "set_key", "worst_value"]
 
 log = logging.getLogger(__name__)
 
-MOST_METRICS = 3  # of the table
+MOST_METRICS = 3  # largest number of metrics in the table of jobs
 
 
 def worst_value() -> float | None:
-    """What Optuna is told of a run that has diverged; None if this is no job of a search.
+    """Return the value that Optuna gets for a run that has diverged; None if this is not a job of a search.
 
-    The plugin ends the search at the first job without a value, and at the first NaN.
+    Without it the search would end, because Optuna's plugin stops at the first job without a value, and at the first
+    NaN.
     """
     way = HydraConfig.get().sweeper.get("direction") if in_sweep() else None
     return {"minimize": math.inf, "maximize": -math.inf}.get(getattr(way, "name", way))
 
 
 def set_key(config: DictConfig, key: str, value: str) -> None:
-    """Change a key of the sweep, and of its jobs, which Hydra composes anew from the overrides."""
+    """Change a key in a sweep's configuration and in those of its jobs, which Hydra composes from the overrides."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
         config.hydra.overrides.hydra.append(f"{key}='{value}'")
 
 
 class Sweep(Callback):
-    """Resumes in the folder of an earlier start if ``sweep.resume`` is true, and shows all jobs at the end.
+    """Resumes a sweep in the folder of its earlier start if ``sweep.resume`` is true, and shows all jobs at the end.
 
-    It ends the process by ``sys.exit``: Hydra turns exceptions of callbacks into warnings.
+    Errors end the process by ``sys.exit``, because Hydra turns exceptions of callbacks into warnings.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Find the folder of the earlier start and the direction of a search; refuse a seed that processes share."""
+        """Set the folder of an earlier start and the direction of a search; refuse a sampler seed of a shared study."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
-            from eblvm_lit.reports.runs import declare_all  # takes seconds, for which errors need not wait
+            from eblvm_lit.reports.runs import declare_all  # takes seconds, and errors should appear before
 
             declare_all()
             way = direction(config.optimized_metric or "")
@@ -78,13 +79,13 @@ class Sweep(Callback):
             )
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Write the command of a job into its folder, unless another start has used it: the table names all jobs."""
+        """Write the command of a job into its folder, so that the table can name it, unless an earlier start did."""
         folder = Path(config.hydra.runtime.output_dir)
         if in_sweep() and not any(path.suffix != ".log" for path in folder.iterdir()):
             write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Show all jobs; name those without results, and exit with an error if there are any in a plain sweep."""
+        """Show all jobs, name those without results, and exit with an error if a plain sweep has any."""
         root = Path(config.hydra.sweep.dir)
         found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
         folders = sorted(found, key=lambda path: (len(path.name), path))
@@ -101,16 +102,16 @@ class Sweep(Callback):
 
 
 def _asked(task: list[str]) -> list[str]:
-    """The overrides of a sweep or a job, without those that say how it is started."""
+    """Return the overrides of a sweep or a job without those of the group ``sweep``, which say how it is started."""
     return [text for text in task if not text.lstrip("+").startswith("sweep.")]
 
 
 def _earlier_sweep(config: DictConfig, named: bool) -> Path:
-    """The named folder, or the newest one beside it (DATE/TIME), of a sweep with the same command line."""
+    """Return the folder of a sweep with the same command line: the named one, or the newest of the form DATE/TIME."""
     wanted = _asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
     own = Path(config.hydra.sweep.dir)
     if named and not (own / "multirun.yaml").is_file():
-        return own  # one command serves the first start and all others
+        return own  # a new folder, so that one command serves the first start and all later ones
     found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
     for path in found:
         if _asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
@@ -120,7 +121,7 @@ def _earlier_sweep(config: DictConfig, named: bool) -> Path:
 
 
 def _reason(folder: Path, name: str) -> str:
-    """The last line that a failed job has logged: its message, or that of the traceback."""
+    """Return the last line that a failed job has logged, which is its message or the end of a traceback."""
     log_file = folder / f"{name}.log"
     lines = log_file.read_text().splitlines() if log_file.is_file() else []
     failed = any("][ERROR] " in line for line in lines)
@@ -128,9 +129,9 @@ def _reason(folder: Path, name: str) -> str:
 
 
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
-    """Print a table of the jobs: the overrides in which they differ, and some final metrics."""
+    """Print a table of the jobs with the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
-    for folder in folders:  # jobs may have run in other processes
+    for folder in folders:  # jobs may have run in other processes, so directions of metrics are read from their files
         learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]

@@ -1,1 +1,1 @@
-"""The life of a run: training, evaluation, results, and what was trained as an object."""
+"""The life of a run: training, evaluation, results, and the trained run as an object."""

@@ -1,4 +1,4 @@
-"""The check of a configuration's values against the annotations of the constructors that take them."""
+"""Checks of a configuration's values against the type annotations of the constructors that receive them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from eblvm_lit.runs.groups import choice_of
 __all__ = ["Steps", "argument_types", "check_arguments", "check_values", "typed_key"]
 
 Steps = tuple[str | int, ...]  # the keys and indices that lead to a place in a configuration
-# The types of a file that each type of Python takes: a number is no boolean, and a text of digits is no number.
+# For each Python type, the types of YAML values that are accepted: a number is not a boolean, nor a string a number.
 TAKEN: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int)}
 OPTIONS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 class _Names(dict[str, Any]):
-    """The names of a module, and Any for those that it imports for type checkers only."""
+    """The names of a module; a name that the module imports for type checkers only stands for Any."""
 
     def __missing__(self, name: str) -> Any:
         return Any
@@ -35,7 +35,7 @@ class _Names(dict[str, Any]):
 
 @functools.cache
 def argument_types(target: type) -> dict[str, Any]:
-    """The annotation of each argument of a constructor; none for a class whose annotations cannot be evaluated.
+    """Return the annotation of each argument of a constructor; empty if the annotations cannot be evaluated.
 
     Example:
         >>> from eblvm_lit.evaluation.critic_divergence import CriticDivergence
@@ -51,9 +51,9 @@ def argument_types(target: type) -> dict[str, Any]:
 
 @functools.cache
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
-    """What checks the values of an annotation, if there is such a check."""
+    """Return pydantic's checker for the values of an annotation, or None if pydantic has none."""
     try:
-        # a dataclass would be checked field by field, and made of a mapping
+        # pydantic would check a dataclass field by field, and accept a mapping in its place
         return (
             TypeAdapter(InstanceOf[annotation]) if is_dataclass(annotation) else TypeAdapter(annotation, config=OPTIONS)
         )
@@ -67,17 +67,17 @@ def check_arguments(
     """Check the arguments of all objects that a configuration describes, at any depth, and build none of them.
 
     Args:
-        node: Plain containers.
-        resolve: Gives the class of a ``_target_``.
-        key_of: Gives the name, for messages, of the place to which some steps lead.
-        steps: Those that lead to the node.
+        node: The configuration as plain containers.
+        resolve: Returns the class of a ``_target_``.
+        key_of: Returns the name, for messages, of the place that a sequence of keys and indices leads to.
+        steps: The keys and indices that lead to the node.
 
     Returns:
         The node with an empty instance of its class in place of each object.
 
     Raises:
-        ConfigError: Names the first value that does not have the type, or is not in the range, of its annotation, a
-            class that may not be named, or a key of Hydra's own.
+        ConfigError: If a value does not have the type or range of its annotation, if a class may not be named, or if a
+            special key of Hydra, such as ``_partial_``, is used; with the key of the first problem.
 
     Example:
         >>> from eblvm_lit.optimizers.sgd import SGD
@@ -103,7 +103,7 @@ def check_arguments(
     check_values(parts, argument_types(target), lambda within: key_of((*steps, *within)), f" ({target.__name__})")
     try:
         return target.__new__(target)
-    except TypeError as error:  # an abstract class
+    except TypeError as error:  # the class is abstract
         raise ConfigError(f"{key_of(steps)} ({target.__name__}) does not fit: {error}.") from None
 
 
@@ -113,13 +113,13 @@ def check_values(
     """Check each value that has an annotation.
 
     Args:
-        values: By name; parts are instances of their classes.
-        types: The annotations, by name.
-        key_of: As in :func:`check_arguments`.
-        taker: What takes the values, for messages.
+        values: The values by name; parts are instances of their classes.
+        types: The annotations by name.
+        key_of: The naming function, as in :func:`check_arguments`.
+        taker: The name of the class that receives the values, for messages.
 
     Raises:
-        ConfigError: Names the first value that does not fit.
+        ConfigError: With the first value that does not fit.
 
     Example:
         >>> check_values({"seed": 1.5}, {"seed": int | None}, lambda steps: steps[0])
@@ -142,14 +142,17 @@ def check_values(
 
 
 def _converted(value: Any, taken: Any) -> bool:
-    """Whether a number or a boolean was made of something else, at any depth; lists may become tuples."""
+    """Return whether pydantic has converted a value to a number or boolean, at any depth; lists may become tuples."""
     values, takens = ([*part.values()] if isinstance(part, dict) else part for part in (value, taken))
     inside = zip(values, takens, strict=False) if isinstance(value, dict | list) else ()
     return any(itertools.starmap(_converted, inside)) or type(value) not in TAKEN.get(type(taken), (type(value),))
 
 
 def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
-    """Where a value does not fit, and what must be there: of a union, by the members that understand most of it."""
+    """Return the place at which a value does not fit, and what is expected there.
+
+    For a union, these are the errors of the members that match the value most deeply.
+    """
     found = [(_place(value, item["loc"]), _wanted(item["msg"])) for item in error.errors(include_url=False)]
     deepest = max((place for place, _ in found), key=len)
     wanted = dict.fromkeys(words for place, words in found if place == deepest)
@@ -157,7 +160,7 @@ def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
 
 
 def _place(value: Any, location: Sequence[str | int]) -> Steps:
-    """The keys and indices of an error's location, which also names members of unions."""
+    """Return the keys and indices in an error's location, without the members of unions that pydantic adds to it."""
     steps: Steps = ()
     for step in location:
         if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
@@ -167,7 +170,7 @@ def _place(value: Any, location: Sequence[str | int]) -> Steps:
 
 
 def _wanted(message: str) -> str:
-    """Pydantic's sentence in the words of a configuration.
+    """Rewrite pydantic's message in the words of a configuration.
 
     Example:
         >>> _wanted("Input should be a valid integer, got a number with a fractional part")
@@ -182,18 +185,18 @@ def _wanted(message: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as a file of a configuration has it, shortened; of a part its class."""
+    """Return a value as YAML writes it, shortened; for a part, the name of its class."""
     text = reprlib.repr(value) if value is None or isinstance(value, str | int | float | list) else type(value).__name__
     return {"None": "null", "True": "true", "False": "false", "dict": "a mapping"}.get(text, text)
 
 
 def typed_key(node: Any, path: str, steps: Steps) -> str:
-    """The name of a place as it is typed: behind ``${...}``, it is that of the place where the value comes from.
+    """Return the key of a place as a user types it; for a value that ``${...}`` refers to, the key of its source.
 
     Args:
         node: A node of a configuration, or a plain container.
-        path: The place of the node in the configuration.
-        steps: Those that lead to the place from the node.
+        path: The key of the node in the configuration.
+        steps: The keys and indices that lead from the node to the place.
 
     Example:
         >>> from omegaconf import OmegaConf
@@ -202,13 +205,13 @@ def typed_key(node: Any, path: str, steps: Steps) -> str:
         ('optimizer.lr', 'method.n[0]')
     """
     whole = [*filter(None, path.split(".")), *steps]
-    with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):  # it has no surroundings
+    with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):  # a plain container has no root
         whole, _ = _source(OmegaConf.to_container(node._get_root(), resolve=False), whole)
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in whole).lstrip(".")
 
 
 def _source(root: Any, steps: Sequence[str | int]) -> tuple[list[str | int], Any]:
-    """The steps that lead to the place from which a place takes its value, and the value."""
+    """Follow the references ``${...}`` on the way to a place, and return the keys of the source and its value."""
     found: list[str | int] = []
     value = root
     for step in steps:

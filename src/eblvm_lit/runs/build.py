@@ -27,12 +27,12 @@ from eblvm_lit.training.processes import check_launch, started_outside
 __all__ = ["Parts", "build", "build_loggers", "build_trainer", "processes_to_start", "root_device"]
 
 
-# What Lightning raises for values that it cannot use.
+# The exceptions that Lightning raises for values that it cannot use.
 IMPOSSIBLE = (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)
 
 
 class Parts(NamedTuple):
-    """The parts of a run that a configuration describes."""
+    """The data, the method and the callbacks of a run, built from its configuration."""
 
     data: ArrayDataModule
     method: Method
@@ -40,9 +40,10 @@ class Parts(NamedTuple):
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
-    """The number of iterations per call of Lightning's loop: the largest suitable divisor of the configured number.
+    """Return the number of iterations in one step of Lightning's loop, at most the configured number.
 
-    It divides the intervals of validation, logging and callbacks, so that all of these run at their iterations.
+    It divides the configured number and the intervals of validation, logging and callbacks, so that each of these runs
+    at exactly its iterations.
 
     Example:
         >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
@@ -51,7 +52,7 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         5
     """
     if cfg.trainer.get("overfit_batches"):
-        return 1  # it counts batches
+        return 1  # Lightning's overfit_batches counts batches, each of which must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
         # nonfinite is exempt: it checks all iterations of a block
@@ -65,10 +66,10 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
 
     Args:
         cfg: The configuration.
-        packages: The packages beside this one that it may name; with :data:`LIBRARIES` only if the user has composed
-            it.
+        packages: The packages, in addition to this one, whose classes it may name. They include :data:`LIBRARIES` only
+            if the user has composed the configuration, so not if it comes from a checkpoint.
     """
-    pl.seed_everything(cfg.seed, verbose=False)  # for the initial parameters; all other noise has keyed generators
+    pl.seed_everything(cfg.seed, verbose=False)  # only the initial parameters need it; other noise has keyed generators
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     data.max_examples = cfg.get("max_examples")
     method = instantiate(cfg.method, "method", packages, Method)
@@ -86,20 +87,20 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
 
 
 def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Logger]:
-    """Build the loggers of a configuration that the user has composed: those of a checkpoint are never built."""
+    """Build the loggers of a configuration that the user has composed; those in a checkpoint are never built."""
     nodes = {name: node for name, node in (logger or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
 
 def n_processes(trainer: DictConfig) -> int:
-    """The number of processes: one for each device of ``trainer.devices`` on each machine."""
+    """Return the number of processes: one for each device of ``trainer.devices`` on each machine."""
     if trainer.devices in (1, "1") and trainer.num_nodes == 1:
         return 1
     return _bare_trainer(trainer).world_size
 
 
 def processes_to_start(trainer: DictConfig) -> int:
-    """The number of processes that this one starts, which share the minibatches; 1 if it is itself one of several.
+    """Return the number of processes that this process has to start; 1 if it is itself one of several.
 
     Raises:
         ConfigError: If this machine has no such devices, or other processes cannot be started from here.
@@ -111,7 +112,7 @@ def processes_to_start(trainer: DictConfig) -> int:
 
 
 def root_device(trainer: DictConfig) -> torch.device:
-    """The device of this process.
+    """Return the device of this process.
 
     Raises:
         ConfigError: If this machine has no such devices.
@@ -120,7 +121,7 @@ def root_device(trainer: DictConfig) -> torch.device:
 
 
 def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
-    """Build a trainer that has the devices of a run, and no other options."""
+    """Build a trainer with the devices of a run and no other options."""
     devices: Any = OmegaConf.to_container(trainer, resolve=True)
     try:
         return pl.Trainer(
@@ -142,8 +143,8 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
     Args:
         cfg: The configuration.
         parts: The parts of the run.
-        begin: Called after each minibatch and at the end, before the other callbacks. Whatever may refuse the run comes
-            before the first call: checks, Lightning's restoring, compilation.
+        begin: A function that is called after each minibatch and at the end, before the other callbacks. All steps
+            that may refuse the run come before its first call: checks, restoring by Lightning, compilation.
 
     Raises:
         ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
@@ -160,7 +161,7 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # validation losses need gradients
         "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
-        "enable_autolog_hparams": False,  # it would save the loggers' files before the run has begun
+        "enable_autolog_hparams": False,  # otherwise Lightning saves the loggers' files before the run has begun
         "callbacks": [watch, StartChecks(), Compiling(), *parts.callbacks.values()],
         "logger": build_loggers(cfg.get("logger"), packages),
         "plugins": [AtomicCheckpointIO()],
@@ -169,8 +170,9 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         raise ConfigError(f"trainer.{both[0]} cannot be set: use the groups callbacks and logger.")
     try:
         if n_processes(cfg.trainer) > 1:
-            # Methods reduce their gradients themselves: DDP's hooks do not see what torch.func.grad computes. Processes
-            # hold equal buffers, and wait for others that compute metrics or draw figures.
+            # Methods average their gradients themselves, because DDP's hooks do not see gradients of torch.func.grad.
+            # All processes have equal buffers already. The timeout is long because processes wait for others that
+            # compute metrics or draw figures.
             options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)
         trainer = trainer_class(**options, **own)
     except IMPOSSIBLE as error:

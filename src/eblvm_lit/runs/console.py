@@ -1,4 +1,4 @@
-"""What a run prints: a line at its start, the final metrics and the next commands; and its folder, which is checked."""
+"""The terminal output of a run: a line at its start, the final metrics, and commands for the next steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import say, show
 from eblvm_lit.utils.quantities import direction, quantity
 
-if TYPE_CHECKING:  # they take seconds, for which errors in the command need not wait
+if TYPE_CHECKING:  # these imports take seconds, and errors in the command should appear before
     from eblvm_lit.methods.base import Method
     from eblvm_lit.runs.build import Parts
 
@@ -37,10 +37,11 @@ __all__ = [
 
 
 def quiet() -> None:
-    """Hide Lightning's tips about devices, two deprecated calls, and Pillow's doubts about large images."""
+    """Hide Lightning's tips about devices, two deprecation warnings, and Pillow's warning about large images."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*(treespec.*|broadcast_buffers. is )deprecated", category=FutureWarning)
-    warnings.filterwarnings("ignore", message=".*decompression bomb")  # there is an error for what is too large
+    # Pillow still raises an error for images that are far too large
+    warnings.filterwarnings("ignore", message=".*decompression bomb")
 
 
 @rank_zero_only
@@ -51,18 +52,18 @@ def show_config(cfg: DictConfig) -> None:
 
 @rank_zero_only
 def show_start(parts: Parts, trainer: pl.Trainer, folder: Path) -> None:
-    """Print in one line what will run."""
+    """Print one line that says what the run trains, on what data, for how long and where."""
     say(start_line(parts, trainer.max_steps, device_name(trainer.strategy.root_device), folder))
 
 
 def start_line(parts: Parts, max_steps: int, device: str, folder: Path) -> str:
-    """Describe in one line what will run.
+    """Return one line that says what the run trains, on what data, for how long and where.
 
     Args:
         parts: The parts of the run; its data are set up.
-        max_steps: The number of its iterations.
-        device: Where it runs.
-        folder: Where its results will be.
+        max_steps: The number of iterations of the run.
+        device: The name of the device.
+        folder: The folder of the results.
     """
     method = parts.method
     data = parts.data
@@ -76,12 +77,12 @@ def start_line(parts: Parts, max_steps: int, device: str, folder: Path) -> str:
 
 @rank_zero_only
 def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
-    """Print the final metrics as a table, what a run is chosen by first, and the folder on a line of its own.
+    """Print the final metrics as a table, starting with those used for model selection, and then the run's folder.
 
     Args:
-        metrics: Numbers by name.
-        folder: Where the results are.
-        estimators: How some of them were computed, by the name without a split.
+        metrics: The metrics by name.
+        folder: The folder of the results, which is printed on a line of its own.
+        estimators: Descriptions of how some metrics were computed, by the metric's name without a split.
     """
     table = Table("metric", Column("value", justify="right"), "unit", box=SIMPLE_HEAD)
     for name in sorted(metrics, key=_place):
@@ -90,7 +91,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
 
 
 def _place(name: str) -> tuple[bool | str, ...]:
-    """The place of a metric in a table.
+    """Return the sort key of a metric in the table of final metrics.
 
     Example:
         >>> from eblvm_lit.evaluation.fisher_score import FisherScore  # declares fisher
@@ -104,22 +105,22 @@ def _place(name: str) -> tuple[bool | str, ...]:
 
 @rank_zero_only
 def show_next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, allow_packages: Any) -> None:
-    """Print the last lines of a run that is no job of a sweep: the commands of :func:`next_steps`."""
+    """Print the commands of :func:`next_steps` at the end of a run, unless it is a job of a sweep."""
     if not in_sweep():
         say("\n".join(next_steps(folder, outputs_dir, method, max_steps, allow_packages)))
 
 
 def next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, allow_packages: Any) -> list[str]:
-    """The commands that evaluate, resume and compare the run of a command line; none in Python.
+    """Return the commands that evaluate, resume and compare a run of the command line; empty for a run from Python.
 
-    None resumes a run whose learning rates have come down to its end: in a longer run they would be high again.
+    The resume command is left out if the learning rate has decayed: in a longer run its schedule would raise it again.
 
     Args:
         folder: The folder of the run.
-        outputs_dir: The folder in which runs are compared, if this one is inside of it.
+        outputs_dir: The folder whose runs are compared, if this run is inside of it.
         method: The method, which knows its learning rates.
         max_steps: The number of iterations of the run.
-        allow_packages: The packages of the user that its configuration names.
+        allow_packages: The user's own packages that the configuration names.
     """
     if not HydraConfig.initialized():
         return []
@@ -143,13 +144,13 @@ def next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, a
 
 
 def _program(name: str) -> list[str]:
-    """How this installation calls ``train`` or ``evaluate``, by how it was called itself."""
+    """Return the words that call ``train`` or ``evaluate``, in the form in which this process was called."""
     called = Path(sys.argv[0])
     return [f"eblvm-{name}"] if called.name.startswith("eblvm-") else ["python", str(called.with_name(f"{name}.py"))]
 
 
 def shortest(path: Path) -> str:
-    """A path as it is typed in the current folder.
+    """Return a path relative to the current folder, if it is inside of it.
 
     Example:
         >>> shortest(Path.cwd() / "outputs" / "a")

@@ -1,4 +1,4 @@
-"""The folder of the configurations: its groups, and what each has to choose from."""
+"""The configuration folder conf/: where it is, its groups, and the options of each group."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hydra import initialize_config_dir
 
 __all__ = ["HYDRA", "choice_of", "composing", "conf_folder", "options_of"]
 
-# What Hydra's versions ask for: 1.3 acts as 1.1 unless it is told, and later ones warn of the word.
+# Hydra 1.3 behaves as 1.1 unless version_base is given; later versions warn if it is given.
 HYDRA = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 
 
 def conf_folder() -> Path:
-    """The folder of the configurations: inside of an installed package, or at the top of a clone.
+    """Return the configuration folder, which is inside an installed package, or at the top of a clone.
 
     Example:
         >>> (conf_folder() / "config.yaml").is_file()
@@ -28,21 +28,21 @@ def conf_folder() -> Path:
 
 
 def composing() -> initialize_config_dir:
-    """The context in which the configurations are composed."""
+    """Return the context manager inside which Hydra composes configurations of this folder."""
     return initialize_config_dir(config_dir=str(conf_folder()), job_name="train", **HYDRA)
 
 
 def options_of(group: str) -> list[str]:
-    """What a group of conf/ has to choose from; names that begin with _ are of parts of these."""
+    """Return the options of a group of conf/, without files whose names begin with _, which other options include."""
     return sorted(path.stem for path in (conf_folder() / (group or "none")).glob("[!_]*.yaml"))
 
 
 def choice_of(key: str, value: Any) -> str:
-    """The end of a sentence on what no part is: how such a part is chosen, if a group of conf/ has some.
+    """Return the end of an error message that says how the part at a key is chosen by a group, if there is one.
 
     Args:
-        key: The place of the part.
-        value: What was given there.
+        key: The key of the part.
+        value: The wrong value that was given for it.
 
     Example:
         >>> choice_of("method.hypergradient", "fixed_point"), choice_of("optimizer.schedule", "linear")

@@ -28,17 +28,18 @@ __all__ = [
     *("resolve_target", "to_plain"),
 ]
 
-# What a class raises that does not take its arguments.
+# The exceptions of a class whose arguments do not fit.
 UNFIT = (TypeError, ValueError, ImportError)
 OWN = "eblvm_lit"
-# What the command line may name beside this package. Not all of torch and Lightning: both have classes that start
-# processes (torch.distributed.elastic's SubprocessHandler).
+# The packages that a configuration of the command line may name in addition to this one. They are not all of torch and
+# Lightning, because both have classes that start processes (torch.distributed.elastic's SubprocessHandler).
 LIBRARIES = (
     *("torch.nn", "torchvision.models", "torchvision.transforms"),
     *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
 )
-# What any other configuration may name, which a stranger may have written: modules of torch, and these rooms of this
-# package. Loggers write where they are told and connect to hosts; only the data and callbacks have files.
+# The folders of this package that any other configuration may name, such as one in a checkpoint of a stranger; it may
+# also name modules of torch. The key is the part of the configuration, and "" stands for all parts. Loggers are left
+# out, because they write anywhere and connect to hosts; only data and callbacks may read files.
 ROOMS = {
     "": (
         *(
@@ -61,15 +62,16 @@ ROOMS = {
 def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type | None = None) -> Any:
     """Build the objects that a configuration node describes.
 
-    Everything is checked before anything is built. Hydra resolves interpolations a second time, after the check: a
-    resolved ``${...}`` that is left in a string is refused.
+    All values are checked before any object is built. A ``${...}`` that is left in a string after resolving is refused,
+    because Hydra would resolve it a second time, after the check.
 
     Args:
         node: A configuration node, or a plain container.
-        path: The position in the configuration, for messages.
-        packages: What it may name beside this package; never read from a checkpoint. Without :data:`LIBRARIES` among
-            them, it may name parts of models only, and those of data and callbacks in their places.
-        kind: The class that the object must be of, if any.
+        path: The key of the node in the configuration, for messages.
+        packages: The packages, in addition to this one, that the node may name; never read from a checkpoint. If they
+            do not include :data:`LIBRARIES`, it may name only parts of models, and below ``data`` and ``callbacks``
+            also data sets and callbacks.
+        kind: The class that the object must be an instance of; None for any.
 
     Raises:
         ConfigError: For a forbidden or unknown target, an unknown key, a missing value, or a part that does not fit.
@@ -87,7 +89,7 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     part = check_arguments(plain, _resolver(path, packages), functools.partial(typed_key, node, path))
     if kind is not None and not isinstance(part, kind):
         raise ConfigError(f"{path} must be a {kind.__name__}, not {type(part).__name__}: see {kind.__module__}.")
-    # Hydra 1.4 asks what it may build; 1.3 has no such argument
+    # Hydra 1.4 needs a list of packages whose classes it may build; 1.3 has no such argument
     whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, "torch.nn", *packages)]}
     allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
     try:
@@ -100,7 +102,7 @@ def refuse_interpolations(node: Any, path: str) -> None:
     """Refuse ``${...}`` in the keys and values of plain containers, at any depth.
 
     Raises:
-        ConfigError: Names the place.
+        ConfigError: With the place of the interpolation.
 
     Example:
         >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")
@@ -116,7 +118,7 @@ def refuse_interpolations(node: Any, path: str) -> None:
 
 
 def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
-    """A function that gives the class of a ``_target_``, if a configuration may name it at its place."""
+    """Return a function that returns the class of a ``_target_``, if a configuration may name it at this place."""
     rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
     is_foreign = not {*LIBRARIES} <= {*packages}
 
@@ -130,7 +132,7 @@ def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
 
 
 def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """The place, the key and the value of each member of a mapping or a list."""
+    """Yield the place, the key and the value of each member of a mapping or a list."""
     if isinstance(node, dict):
         yield from ((f"{path}.{key}", key, value) for key, value in node.items())
     elif isinstance(node, list | tuple):
@@ -138,10 +140,10 @@ def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def resolve_target(name: str, packages: Sequence[str] = ()) -> type:
-    """The class of a ``_target_``, if it is allowed.
+    """Return the class that a ``_target_`` names, if it is allowed.
 
-    Only classes are allowed: with functions such as ``eblvm_lit.core.tensors.tree_map``, a configuration could call
-    anything. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
+    Only classes are allowed: through functions such as ``eblvm_lit.core.tensors.tree_map``, a configuration could call
+    any code. The class must be *defined* in an allowed package: ``eblvm_lit.utils.io.os.system`` is reachable through
     this package, but is not part of it.
 
     Raises:
@@ -178,9 +180,9 @@ def _within(module: str, packages: Sequence[str]) -> bool:
 
 
 def _cause(error: Exception, plain: Any, path: str) -> BaseException:
-    """What an error comes from: as a sentence with the place and the class if arguments do not fit.
+    """Return the cause of an error; if arguments do not fit, as a sentence that names the place and the class.
 
-    Hydra 1.3 wraps it in an error of its own whose text has the place; 1.4 adds a note.
+    Hydra 1.3 wraps the cause in its own error, whose text has the place; 1.4 adds the place as a note.
     """
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, EblvmError):
@@ -194,7 +196,7 @@ def _cause(error: Exception, plain: Any, path: str) -> BaseException:
 
 
 def misfit(path: str, target: type, error: BaseException) -> ConfigError:
-    """What to say where a class does not take its arguments; names the nearest argument for an unknown one.
+    """Return the error for a class whose arguments do not fit; for an unknown argument it names the most similar one.
 
     Example:
         >>> print(misfit("error", ConfigError, ValueError("Too many.")))
@@ -226,7 +228,7 @@ def to_plain(node: Any, path: str = "") -> Any:
 
 
 def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
-    """The sentence for a value that is taken from another one, which is not there.
+    """Return the error for a value that refers to another value, which is missing.
 
     Example:
         >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})
@@ -245,7 +247,7 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
 
 
 def packages_of(cfg: DictConfig) -> list[str]:
-    """The packages that a configuration which the user has composed may name beside this one.
+    """Return the packages, in addition to this one, that a configuration composed by the user may name.
 
     Example:
         >>> packages_of(OmegaConf.create({"allow_packages": ["json"]}))[:2]
@@ -257,12 +259,13 @@ def packages_of(cfg: DictConfig) -> list[str]:
 def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:
     """Import packages so that a configuration can name their classes.
 
-    Where Python does not find one, the working folder and what is in and beside each folder of configurations that the
-    command line names come last in ``sys.path``, so that nothing in them hides what is installed.
+    If Python does not find one, further folders are appended to ``sys.path``: the working folder, and each
+    configuration folder that the command line names with its parent folder. They come last, so that no file in them
+    hides an installed package.
 
     Args:
         names: The value of ``allow_packages``; it must not come from a checkpoint.
-        conf: A folder of configurations that a function was given, as ``--config-dir`` of the command line.
+        conf: A configuration folder that a function was given, like ``--config-dir`` of the command line.
 
     Raises:
         ConfigError: If a package does not exist.
@@ -282,7 +285,7 @@ def import_packages(names: str | Sequence[str] | None, conf: str | Path | None =
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # the package lacks another one
+                raise  # the package exists, and fails to import another one
             raise ConfigError(
                 f"allow_packages names {name!r}, and there is no such package in {', '.join(folders)}: start in the "
                 "folder that holds it, or name the configurations beside it with --config-dir."

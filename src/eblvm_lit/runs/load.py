@@ -1,4 +1,4 @@
-"""Loading of what was trained: runs, checkpoints, and models of folders, of the package and of the Hub."""
+"""Loading of trained models: from runs, checkpoints, shared folders, this package and the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def load(
     cache_dir: str | Path = "outputs/cache",
     config_dir: str | Path | None = None,
 ) -> TrainedRun:
-    """Load what was trained: a run, a checkpoint, a folder to share, or a model of the package by its name.
+    """Load a trained model from a run, a checkpoint or a shared folder, or one of this package by its name.
 
-    Files are read as data and run no code. The trained models are ``grbm_digits``, ``bidvl_mnist``,
+    Files are read as data and run no code. The trained models of this package are ``grbm_digits``, ``bidvl_mnist``,
     ``bimdsm_mnist`` and ``vages_mnist``; docs/python.md has their data and training.
 
     Args:
-        path: A folder, a checkpoint, or the name of a trained model where there is no such path.
-        checkpoint: ``last`` or ``best``, of the folder of a run.
-        device: Where the model goes: a device of torch, ``gpu``, or ``auto`` for the GPU where there is one.
-        eval_weights: ``raw`` for the parameters or ``ema`` for their averages; as in the run if not given.
-        allow_packages: Packages of yours that the configuration may name.
-        cache_dir: Where the run's data set may keep prepared files.
-        config_dir: The folder of configurations of yours, as ``--config-dir``: these packages may be beside it.
+        path: A folder, a checkpoint, or the name of a trained model if no such path exists.
+        checkpoint: The checkpoint of a run's folder, ``last`` or ``best``.
+        device: The device of the model: a device of torch, ``gpu``, or ``auto`` for a GPU if there is one.
+        eval_weights: ``raw`` for the parameters or ``ema`` for their moving averages; as in the run if not given.
+        allow_packages: Your own packages that the configuration may name.
+        cache_dir: The folder in which the run's data set may keep prepared files.
+        config_dir: Your configuration folder, as in ``--config-dir``; your packages may be beside it.
 
     Raises:
-        DataError: If there is no run, or it is damaged or of another version.
-        ConfigError: If the configuration names what it may not name, or there is no such device.
+        DataError: If there is no such model, or it is damaged or of another version.
+        ConfigError: If the configuration names a class that is not allowed, or there is no such device.
 
     Example:
         >>> run = load("grbm_digits")
@@ -80,15 +80,16 @@ def load(
     asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
     asked |= {"eval_weights": eval_weights, "allow_packages": packages}
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
-    with torch.random.fork_rng(devices=[]):  # initial parameters are drawn, and replaced
+    with torch.random.fork_rng(devices=[]):  # building draws initial parameters, which are then replaced
         method = instantiate(config.method, "method", packages, Method)
     iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
-    # of a checkpoint of a Trainer of the user's; its parameters are those that are loaded here, averages or not
+    # For a checkpoint that the user's own Trainer writes of this method: its raw parameters are the ones loaded here,
+    # whether these are averages or not.
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
     found = {name: content.get(name) for name in ("metrics", "starts", "log_z")}
     run = TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages, **found)
-    if eval_weights is None:  # the metrics are of the parameters that are loaded
+    if eval_weights is None:  # then the run's metrics belong to the loaded parameters
         run.learn_log_partition()
     return run
 
@@ -99,11 +100,11 @@ def from_pretrained(
     """Load a model that :meth:`~eblvm_lit.runs.trained_run.TrainedRun.save_pretrained` wrote.
 
     Args:
-        path: Its folder, the name of a model of the package, or ``OWNER/NAME`` of the Hugging Face Hub, which needs the
-            package ``huggingface_hub``.
-        revision: A branch, a tag or a commit of the Hub.
-        device: As in :func:`load`.
-        allow_packages: Packages of yours that the configuration may name.
+        path: The folder of the model, the name of a model of this package, or ``OWNER/NAME`` of a model on the Hugging
+            Face Hub, which needs the package ``huggingface_hub``.
+        revision: A branch, a tag or a commit on the Hub.
+        device: The device of the model, as in :func:`load`.
+        allow_packages: Your own packages that the configuration may name.
 
     Raises:
         DataError: If there is no such model, or its files are damaged.

@@ -27,33 +27,35 @@ from eblvm_lit.utils.quantities import FILE, quantity
 __all__ = ["COSTS", "WEIGHTS", "as_best", "best_name", "estimators", "evaluated", "final_metrics", "write_results"]
 
 COSTS = ("train/iterations_per_second", "train/peak_memory_mib")
-# By eval_weights: what final metrics are of, in this order, and what stands before their names.
+# For each value of eval_weights: the parameters that are evaluated, in this order, and the prefix of their metrics.
 WEIGHTS = {"raw": {"raw": "test"}, "ema": {"ema": "test"}, "both": {"ema": "test_ema", "raw": "test"}}
 
 
 def evaluated(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folder: Path) -> dict[str, float]:
-    """The final metrics of a trained run, and what its iterations cost.
+    """Compute the final metrics of a trained run, and the time and memory of its iterations.
 
     Args:
-        which: ``last``, ``best`` or ``both``, the best ones under ``test_best/``.
-        weights: As in :func:`final_metrics`.
+        which: The checkpoint that is evaluated: ``last``, ``best``, or ``both`` with the best one's metrics under
+            ``test_best/``.
+        weights: The parameters that are evaluated, as in :func:`final_metrics`.
         parts: The parts of the run.
-        trainer: Its trainer.
-        folder: That of the run; without callbacks.checkpoints, the present state of the method is tested.
+        trainer: The trainer of the run.
+        folder: The folder of the run. Without callbacks.checkpoints, the method is evaluated in its current state.
     """
     if trainer.strategy.root_device.type == "cuda":
-        parts.method.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU, where samples take hours
+        # Lightning has moved the method to the CPU, where drawing samples takes hours
+        parts.method.to(trainer.strategy.root_device)
     if "checkpoints" not in parts.callbacks:
         return final_metrics(parts, _unsaved(parts, trainer), folder, weights) | _costs(parts)
     files = {name: checkpoint_file(folder, name) for name in (("best", "last") if which == "both" else (which,))}
-    # the last one at the end, because figures show it
+    # the last checkpoint is evaluated last, because figures show the parameters that are loaded at the end
     found = {name: final_metrics(parts, load_checkpoint(file), file, weights) for name, file in files.items()}
     best = as_best(found["best"]) if which == "both" else {}
     return found["best" if which == "best" else "last"] | best | _costs(parts)
 
 
 def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """What a checkpoint of the present state would hold."""
+    """Return the content that a checkpoint of the method's current state would have."""
     state = {name: value.clone() for name, value in parts.method.state_dict().items()}
     content: dict[str, Any] = {"state_dict": state}
     for part in parts.callbacks.values():
@@ -65,15 +67,16 @@ def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
 
 
 def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weights: str) -> dict[str, float]:
-    """Compute the test metrics of a checkpoint; afterwards, the method holds the evaluated weights.
+    """Compute the test metrics of a checkpoint; afterwards, the method has the evaluated parameters.
 
-    The validation metrics beside them are those that the checkpoint holds: of the last validation before it was saved.
+    The validation metrics are copied from the checkpoint: they belong to the last validation before it was saved.
 
     Args:
         parts: The parts of the run.
         checkpoint: The content of the checkpoint.
-        path: Its file.
-        weights: ``raw`` (parameters), ``ema`` (averaged parameters) or ``both`` (the averages under ``test_ema/``).
+        path: The file of the checkpoint, for messages.
+        weights: ``raw`` (the parameters), ``ema`` (their moving averages) or ``both`` (those of the averages under
+            ``test_ema/``).
 
     Raises:
         NonFiniteError: If a metric is not finite.
@@ -97,7 +100,7 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weigh
 
 
 def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Rename metrics to those of the best checkpoint.
+    """Rename the metrics of a checkpoint to the names that mark them as those of the best checkpoint.
 
     Example:
         >>> as_best({"iteration": 20, "test/fisher": -3.0, "test_ema/fisher": -4.0, "val/loss": 1.0})
@@ -107,12 +110,12 @@ def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def best_name(name: str) -> str:
-    """The name of a metric of the best checkpoint, where the last one is tested, too."""
+    """Return the name of a metric of the best checkpoint, for a run in which the last one is tested, too."""
     return "best_iteration" if name == "iteration" else re.sub(r"^(test|val)", r"\1_best", name)
 
 
 def _costs(parts: Parts) -> dict[str, float]:
-    """The iteration rate and the peak memory, if they were measured."""
+    """Return the median iteration rate and the peak memory of the run, if they were measured."""
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -120,7 +123,7 @@ def _costs(parts: Parts) -> dict[str, float]:
 
 
 def estimators(parts: Parts) -> dict[str, str]:
-    """How metrics are computed that can be computed in several ways, in words, by the metric's name without a split."""
+    """Return how each metric that has several estimators was computed, in words, by its name without a split."""
     found: dict[str, str] = {}
     for callback in parts.callbacks.values():
         if isinstance(callback, Evaluation):
@@ -130,7 +133,7 @@ def estimators(parts: Parts) -> dict[str, str]:
 
 @rank_zero_only
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Log the final metrics, draw the figures, and write the metrics at the end."""
+    """Log the final metrics, draw the figures, and then write the metrics, whose file marks a run as finished."""
     log_results(loggers, metrics, parts.method.description)
     of_metrics = {}
     for callback in parts.callbacks.values():

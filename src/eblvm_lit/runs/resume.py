@@ -1,4 +1,4 @@
-"""The checkpoint to resume from: how it is found, and what it must have in common with the run."""
+"""The checkpoint to resume from: how it is found, and which settings it must share with the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
-    """The keys of ``resume.allow``, which name settings or groups of them.
+    """Return the keys in ``resume.allow``, each of which names a setting or a group of settings.
 
     Raises:
         ConfigError: If there is no such key.
@@ -38,7 +38,7 @@ def _allowed(cfg: DictConfig) -> list[str]:
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        if OmegaConf.select(cfg, key, default=...) is ...:  # null is a value
+        if OmegaConf.select(cfg, key, default=...) is ...:  # the default is ..., because null is a value
             similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
                 f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
@@ -51,12 +51,12 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
     """Refuse a checkpoint that was trained with another seed, other data or other settings of the method.
 
     Args:
-        checkpoint: Its content.
+        checkpoint: The content of the checkpoint.
         cfg: The configuration of the run; ``resume.allow`` names the keys that may differ.
         path: The file of the checkpoint, for the message.
 
     Raises:
-        ConfigError: Names all differing keys.
+        ConfigError: With all differing keys.
     """
     changed = changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg))
     if changed:
@@ -68,12 +68,14 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
 
 
 def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
-    """The learning rates that a checkpoint's last iteration would not have had in this run, before and from now on.
+    """Describe the learning rates that jump on resuming: the last one of the checkpoint, and the next one of this run.
+
+    A rate is named if the schedule of this run would have given the checkpoint's last iteration another rate.
 
     Args:
         method: The method of the run.
-        checkpoint: Its content.
-        total: The iterations of the run, which stretch a cosine.
+        checkpoint: The content of the checkpoint.
+        total: The number of iterations of this run, over which a cosine schedule is stretched.
     """
     done = checkpoint["eblvm_lit"]["iteration"]
     again, now = (method.rates_at(i, total) for i in (done - 1, done))
@@ -84,11 +86,12 @@ def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> 
 
 
 def find_checkpoint(cfg: DictConfig) -> Path | None:
-    """The checkpoint to resume from.
+    """Find the checkpoint to resume from; None for a new run.
 
     ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
     ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
-    ``resume.allow`` names settings that may differ. A job of a sweep with ``sweep.resume=true`` continues its own.
+    ``resume.allow`` names settings that may differ. A job of a sweep with ``sweep.resume=true`` resumes from the
+    checkpoint in its own folder.
 
     Args:
         cfg: The configuration of the run.
@@ -111,7 +114,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
             if not changed_settings(stored, cfg, allowed):
                 return path
         except (OSError, AttributeError, KeyError, DataError):
-            continue  # not a run folder
+            continue  # this is not the folder of a run
     raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
 
 
@@ -121,8 +124,9 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
 
     Args:
         folder: The folder of the run that starts.
-        resume_from: The checkpoint that it resumes from.
-        is_job: Whether it is a job of a sweep that is resumed: each job is in a folder of its own, begun or not.
+        resume_from: The checkpoint that this run resumes from; None for a new run.
+        is_job: Whether this run is a job of a resumed sweep: its folder belongs to this job only, so it is never
+            refused.
 
     Raises:
         ConfigError: If the folder holds another run.
@@ -137,7 +141,7 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
 
 
 def finished_job(cfg: DictConfig) -> dict[str, float] | None:
-    """The final metrics of this job of a sweep, if ``sweep.resume`` is true and the job has finished before."""
+    """Return the final metrics of this job of a sweep, if ``sweep.resume`` is true and the job is already finished."""
     folder = Path(cfg.run_dir)
     if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
         return None
@@ -148,21 +152,22 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
         for key in before.keys() | now.keys()
         if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
     )
-    if differ:  # the whole sweep is in the wrong folder
+    if differ:  # the results belong to another sweep, so all jobs are stopped
         sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
     log.info("%s has finished before.", folder)
     return json.loads((folder / "metrics.json").read_text())
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
-    """The keys whose values differ and may not, with both values in words.
+    """Return the keys whose values differ and must not differ, with both values in words.
 
-    A value that another key gives, as ``optimizer.lr`` gives the rates of both levels, is told once, under that key.
+    A value that comes from another key by ``${...}`` is reported once, under that key: ``optimizer.lr``, for instance,
+    sets the learning rates of both levels.
 
     Args:
-        stored: The configuration in a checkpoint, resolved.
+        stored: The resolved configuration in a checkpoint.
         cfg: The configuration of the run, with its interpolations.
-        allowed: Keys that may differ, with all below them.
+        allowed: The keys that may differ, together with all keys below them.
 
     Example:
         >>> cfg = OmegaConf.create({"seed": 2, "lr": 0.1, "method": {"lr": "${lr}"}, "threads": 2})
@@ -184,9 +189,12 @@ def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequen
 
 
 def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """The differing values of two nested mappings, by path; a part of another class is one difference."""
+    """Yield the path and both values of each difference of two nested mappings.
+
+    Parts of different classes count as one difference.
+    """
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
-        before, now = (None if value == {} else value for value in (before, now))  # an empty part is none
+        before, now = (None if value == {} else value for value in (before, now))  # an empty part equals a missing one
         if before != now:
             yield path, (before, now)
     elif before.get("_target_") != now.get("_target_"):
@@ -197,7 +205,7 @@ def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, t
 
 
 def _sources(node: Any, keys: Sequence[str]) -> list[str]:
-    """The paths that interpolations name on the way to a key."""
+    """Return the paths that the ``${...}`` at a key, or at a part above it, refer to."""
     for key in keys:
         if not isinstance(node, Mapping):
             break

@@ -1,4 +1,4 @@
-"""The life of a run: train(cfg) and evaluate(cfg), whose lines are the steps in their order."""
+"""The two kinds of run, train(cfg) and evaluate(cfg), written as their steps in order."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ LESS_MEMORY = "lower data.eval_batch_size"
 def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Train, evaluate the selected checkpoint, and write all results to ``cfg.run_dir``.
 
-    Each of several processes that share the minibatches calls this function, too.
+    If several processes share the minibatches, each of them calls this function.
 
     Args:
-        cfg: The configuration composed from ``conf/config.yaml``; what the data decide is set in it.
-        command: The overrides that it was composed from, for the records of the run; None: Hydra knows them.
+        cfg: The configuration composed from ``conf/config.yaml``; values that depend on the data files are set in it.
+        command: The overrides that it was composed from, for the records of the run; None takes them from Hydra.
 
     Returns:
         The final metrics, which are also in ``metrics.json``.
 
     Raises:
-        EblvmError: For everything the user can correct.
+        EblvmError: For every error that the user can correct.
     """
     quiet()
     command = typed_command() if command is None else command
     folder = Path(cfg.run_dir)
-    # Check the configuration; nothing is written before the first minibatch is done.
+    # Check the configuration. No file is written before the first minibatch is done.
     check_config(cfg)
     adapt(cfg)
     if (metrics := finished_job(cfg)) is not None:
@@ -59,9 +59,9 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
     with claimed_by_run(folder):
         resume_from = find_checkpoint(cfg)
         refuse_other_run(folder, resume_from, is_job=cfg.sweep.resume)
-        # Build the parts of the run, and start the other processes where several share it.
+        # Build the parts of the run, and start the other processes if several share it.
         parts = build(cfg, packages_of(cfg))
-        rank_zero_only(parts.data.setup)()  # the first process downloads and decodes for all
+        rank_zero_only(parts.data.setup)()  # only the first process downloads and decodes
         if (n := processes_to_start(cfg.trainer)) > 1:
             refuse_processes(parts.method, parts.data, n)
             return run_in_processes(n, partial(train, command=command), cfg)
@@ -71,7 +71,7 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
         if cfg.show_config:
             show_config(cfg)
         with logging_to(trainer.loggers):
-            # Start anew, with the parameters of another run, or where an earlier start ended; then fit.
+            # Set the first parameters: random ones, those of another run, or those of a checkpoint. Then train.
             start(cfg, parts.method, trainer, resume_from)
             hints = [*parts.method.memory_hints(), f"{LESS_MEMORY} for validations"]
             with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, cfg.get("tf32")):
@@ -99,7 +99,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
         The metrics, which are also in ``evaluation.json``.
 
     Raises:
-        EblvmError: For everything the user can correct.
+        EblvmError: For every error that the user can correct.
     """
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):

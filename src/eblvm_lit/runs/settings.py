@@ -1,4 +1,4 @@
-"""Settings of a run that no constructor takes, and those that only the files of the data decide."""
+"""Settings of a run that are not arguments of a constructor, and settings that depend on the data files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 OPTIONAL = ("logger", "sampler", "latent_langevin", "data_energy")
-# The keys at the top of a run's configuration, of which the others must be there.
+# The types of the top-level keys of a run's configuration. All keys but those in OPTIONAL are required.
 RUN: dict[str, Any] = {
     **dict.fromkeys(("data", "method", "trainer"), dict[str, Any]),
     **dict.fromkeys(OPTIONAL, dict[str, Any] | None),
@@ -46,19 +46,20 @@ RUN: dict[str, Any] = {
     "resume": dict[str, str | Sequence[str] | None],
     "sweep": dict[str, bool],
 }
-# The options of Lightning's trainer of which runs do not take all that Lightning does.
+# The types of options of Lightning's trainer for which runs accept fewer values than Lightning.
 TRAINER: dict[str, Any] = {
     "max_steps": PositiveInt,
     "num_nodes": PositiveInt,
-    # more processes fill the memory, with 900 MB each, before any of them begins
+    # more processes than this fill the memory, with 900 MB each, before the first of them starts to train
     "devices": Annotated[int, Field(ge=-1, le=8 * (os.cpu_count() or 1))]
     | Annotated[str, Field(pattern=r"^(auto|-1|\d|\d+(,\d+)+)$")]
     | Sequence[NonNegativeInt],
-    "precision": Literal["32-true", "64-true", "bf16-mixed", "auto"],  # a loss scaler fits no second gradient
+    # float16 is left out, because its loss scaler does not work with second derivatives
+    "precision": Literal["32-true", "64-true", "bf16-mixed", "auto"],
     "log_every_n_steps": PositiveInt,
     "overfit_batches": NonNegativeInt,
 }
-# The keys at the top of an evaluation's configuration that change that of the run.
+# The types of the top-level keys of an evaluation's configuration that replace values of the run's.
 EVALUATION: dict[str, Any] = {
     **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
     "seed": Seed | None,
@@ -67,16 +68,16 @@ EVALUATION: dict[str, Any] = {
 
 
 def adapt(cfg: DictConfig) -> None:
-    """Set what the files of the data decide: the size of images in a folder, and the shape of v of flattened images.
+    """Set the values that depend on the data files: the size of images in a folder, and the shape of v.
 
-    A run with fewer iterations than validations gets one validation after each.
+    A run with fewer iterations than validations is validated after each iteration.
 
     Args:
-        cfg: As composed; changed in place.
+        cfg: The composed configuration, which is changed in place.
 
     Raises:
-        ConfigError: The data cannot be built, or are no data module.
-        DataError: The files of the data are missing or damaged.
+        ConfigError: If the data set cannot be built, or is not a data module.
+        DataError: If the files of the data are missing or damaged.
 
     Example:
         >>> data = {"_target_": "eblvm_lit.data.toy.Checkerboard"}
@@ -89,7 +90,7 @@ def adapt(cfg: DictConfig) -> None:
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     found, line = data.find_options()
     if found:
-        with open_dict(cfg.data):  # a configuration may leave out what has a default
+        with open_dict(cfg.data):  # a configuration may leave out keys that have a default
             cfg.data.update(found)
         data = instantiate(cfg.data, "data", packages)
         log.info("%s", line)
@@ -98,10 +99,10 @@ def adapt(cfg: DictConfig) -> None:
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse a model of images for vectors, missing values, and what no annotation allows, before anything is built.
+    """Refuse a model of images for vectors, missing values and values of wrong types, before any object is built.
 
     Raises:
-        ConfigError: Names the first problem.
+        ConfigError: With the first problem.
     """
     check_values({"allow_packages": to_plain(cfg.get("allow_packages"))}, RUN, functools.partial(typed_key, cfg, ""))
     resolve = functools.partial(resolve_target, packages=packages_of(cfg))
@@ -119,15 +120,15 @@ def check_config(cfg: DictConfig) -> None:
 
 
 def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of: Callable[[Steps], str]) -> None:
-    """Check all values that a run reads by their annotations: its settings, its parts and the trainer's options.
+    """Check all values that a run reads against their types: its settings, its parts and the trainer's options.
 
     Args:
         plain: The configuration as plain containers.
-        resolve: Gives the class of a ``_target_``.
-        key_of: Gives the name, for messages, of the place to which some steps lead.
+        resolve: Returns the class of a ``_target_``.
+        key_of: Returns the name, for messages, of the place that a sequence of keys and indices leads to.
 
     Raises:
-        ConfigError: Names the first key that is missing, or has a value of another type or range.
+        ConfigError: With the first key that is missing, or whose value has a wrong type or range.
     """
     check_values(plain, RUN, key_of)
     if missing := sorted(RUN.keys() - {*OPTIONAL, *plain}) or ["trainer"] * ("_target_" not in plain["trainer"]):

@@ -1,4 +1,4 @@
-"""Trained models as folders in the layout of the Hugging Face Hub: with a model card, sent and fetched."""
+"""Shared models: folders in the layout of the Hugging Face Hub, with a model card, for upload and download."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ __all__ = ["WEIGHTS", "download", "draw_samples", "read_pretrained", "save_pretr
 
 FILES = ("model.safetensors", "config.yaml", "metrics.json", "README.md", "samples.png")
 WEIGHTS, CONFIG, METRICS, CARD, PICTURE = FILES
-# What is in the file of tensors beside the parameters, below a name that no parameter can have.
+# The prefix of tensors in the file that are not parameters; no parameter can have such a name.
 BESIDE = "shared/"
-STARTS = f"{BESIDE}starts/"  # of chains, by their names
-LOG_Z = f"{BESIDE}log_z"  # with its standard error
-STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # of batch normalisation, by the names of its buffers
-KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")  # and the evaluation
-ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is of one machine alone
+STARTS = f"{BESIDE}starts/"  # prefix of the states that chains start from, by name
+LOG_Z = f"{BESIDE}log_z"  # log Z and its standard error
+STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # prefix of statistics of batch normalisation, by the names of the buffers
+# The parts of the configuration that are shared, in addition to callbacks.evaluation.
+KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")
+ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is valid on one machine only
 
 
 def save_pretrained(
@@ -54,20 +55,20 @@ def save_pretrained(
     push_to_hub: bool = False,
     repo_id: str | None = None,
 ) -> None:
-    """Write the model as a folder to share, which :func:`eblvm_lit.from_pretrained` loads.
+    """Write the model to a folder that can be shared, and that :func:`eblvm_lit.from_pretrained` loads.
 
-    It has the layout of the Hugging Face Hub: ``model.safetensors``, ``config.yaml``, ``metrics.json``, and a model
-    card, ``README.md``, with ``samples.png``, drawn now.
+    The folder has the layout of the Hugging Face Hub: ``model.safetensors``, ``config.yaml``, ``metrics.json``, and a
+    model card, ``README.md``, with ``samples.png``. The samples are drawn by this function.
 
     Args:
-        run: The run, whose method this is.
-        folder: Where the files go.
-        half: Whether parameters are rounded to half precision, eleven significant bits: half the size. A loaded model
-            has float32 parameters of these values. A tensor with values outside of the range of half precision is
-            kept as it is.
-        license: Of the weights, as the Hub names it.
-        push_to_hub: Whether these files are sent to the Hub; needs the package ``huggingface_hub``, and its login.
-        repo_id: The name of the model on the Hub, ``OWNER/NAME``; that of the folder if not given.
+        run: The run, of which this is a method.
+        folder: The folder that the files are written to.
+        half: Whether parameters are rounded to half precision, with eleven significant bits, which halves the size of
+            the file. A loaded model has these values as float32 parameters. A tensor with values outside the range of
+            half precision is kept as it is.
+        license: The license of the weights, by its name on the Hub.
+        push_to_hub: Whether the files are uploaded to the Hub, which needs the package ``huggingface_hub`` and a login.
+        repo_id: The name of the model on the Hub, ``OWNER/NAME``; the name of the folder if not given.
 
     Example:
         >>> import tempfile
@@ -77,7 +78,7 @@ def save_pretrained(
         ...     load(folder)
         TrainedRun(method: ScoreMatching, energy: GRBM, iteration: 15,000)
     """
-    from safetensors.torch import save  # training does without
+    from safetensors.torch import save  # imported here, because training does not need it
 
     hub = _hub() if push_to_hub else None
     folder = Path(folder)
@@ -102,7 +103,7 @@ def save_pretrained(
 
 
 def _rounded(run: TrainedRun) -> TrainedRun:
-    """A run of the parameters as half precision holds them: samples and log Z are to be of what is written."""
+    """Return the run with parameters rounded to half precision, so that samples and log Z belong to the file."""
     method = copy.deepcopy(run.method)
     method.load_state_dict({name: _halved(value).to(value.dtype) for name, value in method.state_dict().items()})
     return type(run)(
@@ -115,7 +116,9 @@ def _rounded(run: TrainedRun) -> TrainedRun:
 
 
 def _halved(value: Tensor) -> Tensor:
-    """A tensor in half precision, or as it is where that loses more than the last of eleven bits of its largest value.
+    """Round a tensor to half precision, or return it unchanged if its largest value would lose more than one bit.
+
+    The largest error that is accepted is 2^-11 of the tensor's largest absolute value.
 
     Example:
         >>> [_halved(torch.tensor([x, 1.0])).dtype for x in (0.1, 1e5)]
@@ -129,20 +132,20 @@ def _halved(value: Tensor) -> Tensor:
 
 
 def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
-    """The tensors of the file: parameters, buffers that do not serve training only, and what follows from them."""
+    """Return the tensors of the file: parameters, buffers needed after training, starts of chains and log Z."""
     unshared = run.method.unshared_buffers()
     state = {name: value for name, value in run.method.state_dict().items() if name not in unshared}
     state |= {f"{STARTS}{name}": value for name, value in run.starts.items()}
     if half:
         state = {name: _halved(value) for name, value in state.items()}
     state |= {f"{STATISTICS}{name}": value for name, value in run.method.parts.prior_statistics().items()}
-    with suppress(ConfigError):  # of a model without a likelihood
+    with suppress(ConfigError):  # a model without a tractable likelihood has no log Z
         state[LOG_Z] = torch.tensor(run.log_partition(), dtype=torch.float64)
     return {name: value.cpu().clone(memory_format=torch.contiguous_format) for name, value in state.items()}
 
 
 def _config(run: TrainedRun) -> dict[str, Any]:
-    """What a loaded model needs of its configuration, and the command that made it, without paths of this machine."""
+    """Return the settings that a loaded model needs, and the command that trained it, without paths of this machine."""
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
@@ -154,7 +157,7 @@ def _config(run: TrainedRun) -> dict[str, Any]:
 
 
 def _portable(node: Any) -> Any:
-    """Plain containers with the last parts of absolute paths in their place."""
+    """Replace absolute paths in plain containers by their last part."""
     if isinstance(node, dict):
         return {key: _portable(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -163,7 +166,7 @@ def _portable(node: Any) -> Any:
 
 
 def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
-    """Show samples v (n, *event) as a picture where they are images or points; others have none."""
+    """Save a picture of samples v (n, *event) if they are images or two-dimensional points; else do nothing."""
     if run.data.image_shape is not None:
         low, high = (float(bound) for bound in run.examples("train").aminmax())
         images = v.reshape(-1, *run.data.image_shape)
@@ -180,12 +183,14 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
 
 
 def read_pretrained(folder: Path) -> dict[str, Any]:
-    """Read such a folder as data, in the form of a checkpoint; data sets are looked for where this machine has them.
+    """Read the folder of a shared model as data, in the form of a checkpoint.
+
+    The folder of the data set is set to that of this machine: the environment variable EBLVM_DATA, or ``data``.
 
     Raises:
         DataError: If a file is missing, cut off, or contradicts itself.
     """
-    from safetensors.torch import load_file  # training does without
+    from safetensors.torch import load_file  # imported here, because training does not need it
 
     try:
         state = load_file(folder / WEIGHTS)
@@ -197,7 +202,7 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
             "method": OmegaConf.select(config, "method._target_"),
             "iteration": int(metrics.get("iteration", 0)),
         }
-    except Exception as error:  # three readers have a dozen types for files that are none of their own
+    except Exception as error:  # the three readers raise a dozen types of exceptions for files of another kind
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None
     state = {name: value.float() if value.dtype == torch.float16 else value for name, value in state.items()}
@@ -211,11 +216,11 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
 
 
 def download(repo_id: str, revision: str | None) -> Path:
-    """Fetch a model of the Hub into the Hub's own cache.
+    """Download a model from the Hub into the Hub's own cache.
 
     Raises:
-        ConfigError: Without the package huggingface_hub.
-        DataError: If there is no such model, or no way to it.
+        ConfigError: If the package huggingface_hub is missing.
+        DataError: If there is no such model, or the Hub cannot be reached.
     """
     hub = _hub()
     try:

@@ -1,4 +1,4 @@
-"""How a run starts: its device and precision, its records, and the parameters that it begins with."""
+"""The start of a run: its device and precision, its records, and its first parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | None) -> str:
-    """The precision of a run: that of ``trainer.precision``, where ``auto`` keeps that of the resumed checkpoint."""
+    """Choose the precision of a run by ``trainer.precision``; ``auto`` keeps the precision of a resumed checkpoint."""
     wanted = trainer.precision
     before = None
     if resume_from is not None and wanted == "auto":
@@ -45,12 +45,12 @@ def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | No
 
 
 def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
-    """The device of an evaluation: the wanted one, or one of the kind on which the run was trained.
+    """Choose the device of an evaluation: the wanted one, or one of the kind on which the run was trained.
 
-    Random numbers differ between the kinds of devices.
+    The kind matters because random numbers differ between CPUs and GPUs.
 
     Args:
-        wanted: A device of torch, ``gpu`` or ``auto``; None for that of the run, where this machine has one.
+        wanted: A device of torch, ``gpu`` or ``auto``; None for the kind of the run, if this machine has one.
         stored: The configuration of the run.
     """
     on_gpu = torch.cuda.is_available() and OmegaConf.select(stored, "trainer.accelerator") != "cpu"
@@ -58,23 +58,24 @@ def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
 
 
 def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Callable[[], None]:
-    """A function that writes the records of a run when it is called first, in the first process only.
+    """Return a function that writes the records of a run at its first call, in the first process only.
 
     It is called when the first minibatch is done: until then the run may be refused, and its folder stays as it is.
 
     Args:
         folder: The folder of the run.
-        config: Its resolved configuration, for ``config.yaml``.
-        command: The words of its command line, for ``command.yaml``; empty without Hydra.
+        config: The resolved configuration, for ``config.yaml``.
+        command: The command line, in the form of :func:`~eblvm_lit.utils.run_files.read_command`, for ``command.yaml``;
+            empty without Hydra.
     """
 
     @cache
     @rank_zero_only
     def write() -> None:
-        (folder / "metrics.json").unlink(missing_ok=True)  # it says that the run has finished
+        (folder / "metrics.json").unlink(missing_ok=True)  # this file marks a run as finished
         places = (folder, folder / "checkpoints", folder / "figures")
         for leftover in [path for place in places for path in place.glob(PARTIAL) if path.is_file()]:
-            leftover.unlink()  # of a process that was killed while it wrote
+            leftover.unlink()  # a partial file of a process that was killed while it wrote
         if command:
             write_text(folder / COMMAND, yaml.safe_dump(dict(command), sort_keys=False))
         write_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
@@ -83,13 +84,14 @@ def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, 
 
 
 def start(cfg: DictConfig, method: Method, trainer: pl.Trainer, resume_from: Path | None) -> None:
-    """Give a method the parameters that its run begins with, and tell the loggers what is trained.
+    """Set the first parameters of a method, and log the configuration.
 
     Args:
         cfg: The configuration of the run.
-        method: The method, with the parameters of its seed.
+        method: The method, with random parameters that depend on the seed.
         trainer: The trainer of the run.
-        resume_from: The checkpoint that the run continues; None begins anew, with ``cfg.init_from`` if it is given.
+        resume_from: The checkpoint that the run resumes from; None for a new run, which takes the parameters of
+            ``cfg.init_from`` if it is given.
     """
     if resume_from is not None:
         _resume(cfg, method, trainer, resume_from)
@@ -101,14 +103,14 @@ def start(cfg: DictConfig, method: Method, trainer: pl.Trainer, resume_from: Pat
 
 
 def _resume(cfg: DictConfig, method: Method, trainer: pl.Trainer, path: Path) -> None:
-    """Check that a checkpoint is of this run, and continue its logs.
+    """Check that a checkpoint belongs to this run, and continue its logs.
 
     Raises:
-        ConfigError: If the checkpoint has another method, other sizes or settings that ``resume.allow`` does not
-            name, or lies beyond the end of this run.
+        ConfigError: If the checkpoint has another method, other sizes, or other settings that ``resume.allow`` does not
+            name, or if its iteration is beyond the end of this run.
     """
     checkpoint = load_checkpoint(path)
-    begins = restore(method, checkpoint, path)  # with its type: Lightning would round float64 parameters
+    begins = restore(method, checkpoint, path)  # with the checkpoint's dtype: Lightning would round float64 parameters
     if begins > trainer.max_steps:
         raise ConfigError(
             f"{path} is of iteration {begins}, beyond trainer.max_steps={trainer.max_steps}: raise that, or evaluate "
@@ -122,15 +124,15 @@ def _resume(cfg: DictConfig, method: Method, trainer: pl.Trainer, path: Path) ->
 
 
 def _begin_with(method: Method, trained: Method, name: str) -> None:
-    """Give the networks of a new run the parameters of a trained method, those that both have.
+    """Copy the parameters of a trained method to the networks of a new run, for the networks that both have.
 
     Args:
         method: The method of the new run.
         trained: The trained method.
-        name: How ``init_from`` names it, for messages.
+        name: The value of ``init_from``, for messages.
 
     Raises:
-        ConfigError: If they have no network in common, or one of other sizes or classes.
+        ConfigError: If they have no network in common, or if a common network has other sizes or classes.
     """
     theirs = trained.networks()
     common = {key: network for key, network in method.networks().items() if key in theirs}
@@ -148,7 +150,7 @@ def _begin_with(method: Method, trained: Method, name: str) -> None:
 
 
 def _described(module: torch.nn.Module) -> str:
-    """The class of a module and what it shows of its settings, without its parts.
+    """Return the class of a module with the settings that its ``extra_repr`` shows, without its submodules.
 
     Example:
         >>> _described(torch.nn.Sequential(torch.nn.ELU())), _described(torch.nn.ELU())

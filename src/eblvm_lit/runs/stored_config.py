@@ -16,15 +16,15 @@ from eblvm_lit.training.checkpoint_io import checkpoint_file
 
 __all__ = ["redirect", "stored_config"]
 
-# Parts that an evaluation may replace, and the values that are reset with them.
+# The parts of callbacks that an evaluation may replace, and the values that are reset when it does.
 CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
 
 
 def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
-    """The training configuration of a checkpoint, with the changes of the command line.
+    """Return the training configuration in a checkpoint, with the changes of the command line.
 
     Args:
-        plain: The configuration in the checkpoint, which is untrusted.
+        plain: The configuration in the checkpoint, which is not trusted.
         cfg: The configuration composed from ``conf/evaluate.yaml``.
 
     Raises:
@@ -37,11 +37,12 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         or "seed" not in plain
     ):
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
-    refuse_interpolations(plain, "config")  # training resolves all, and they could read the environment
+    # training resolves all interpolations, and any that a stranger adds could read the environment
+    refuse_interpolations(plain, "config")
     stored = OmegaConf.create(dict(plain))
     for name, callback in plain["callbacks"].items():
         if isinstance(callback, dict) and str(callback.get("_target_")).startswith("pytorch_lightning."):
-            del stored.callbacks[name]  # of use in training alone, and nothing that a checkpoint may name
+            del stored.callbacks[name]  # it is useful only in training, and not allowed in a checkpoint
     stored.run_dir = cfg.run_dir
     stored.cache_dir = cfg.cache_dir
     stored.allow_packages = cfg.allow_packages
@@ -56,18 +57,19 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         {
             "save_dir": cfg.run_dir,
             "cache_dir": cfg.cache_dir,
-            "csv_path": str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv"),  # of its run
+            # the curves of the evaluated run
+            "csv_path": str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv"),
         },
     )
     _choose(stored, cfg)
-    if cfg.data_root is not None:  # also of the outlier sets in the metrics
+    if cfg.data_root is not None:  # callbacks.evaluation has the data sets of outliers
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
     return stored
 
 
 def _choose(stored: DictConfig, cfg: DictConfig) -> None:
-    """Replace the metrics and figures of the run by those of the command line."""
+    """Replace the run's sampler, metrics and figures by those chosen on the command line, if any."""
     if cfg.get("sampler") is not None:
         stored.sampler = OmegaConf.to_container(cfg.sampler)
     for (callback, part), consequences in CHOICES.items():
@@ -84,7 +86,7 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
 
 
 def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
-    """The metrics or figures of the run with changed values, such as additional outlier sets."""
+    """Return the run's own metrics or figures with changed values, such as additional outlier sets."""
     for name in changes:
         if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
             raise ConfigError(
@@ -95,7 +97,7 @@ def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
 
 
 def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
-    """Replace the paths that a checkpoint names, at any depth, so that nothing is read or written elsewhere."""
+    """Replace paths in a configuration at any depth, so that no file is read or written where a checkpoint says."""
     for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]

@@ -38,17 +38,17 @@ __all__ = ["TrainedRun"]
 
 
 class TrainedRun:
-    """A trained method with its configuration and its results. :func:`eblvm_lit.load` makes it.
+    """A trained method with its configuration and its results, as :func:`eblvm_lit.load` returns it.
 
     Args:
         method: The method with the trained parameters.
-        config: The configuration that it was trained with.
-        iteration: The number of iterations of its training.
+        config: The configuration of the training run.
+        iteration: The number of iterations that the method was trained for.
         folder: The folder of the run, if there is one.
-        metrics: The final metrics, if they are not in the folder.
-        starts: What chains start from, where samples are to need no data: see :attr:`starts`.
-        log_z: Log Z and its standard error, where they are known.
-        packages: Packages beside this one that the configuration may name.
+        metrics: The final metrics; None reads them from the folder.
+        starts: The states that sampling chains start from, given if samples must not need the data: see :attr:`starts`.
+        log_z: Log Z and its standard error, if they are known.
+        packages: The packages, in addition to this one, that the configuration may name.
 
     Example:
         >>> from eblvm_lit.runs.load import load
@@ -76,13 +76,13 @@ class TrainedRun:
         self.folder = folder
         self.packages = list(packages)
         self._starts = dict(starts or {})
-        # by the digest of the parameters that it is of
+        # values of log Z, by the digest of the energy that they belong to
         self._log_z = {} if log_z is None else {digest(self.energy): log_z}
         if metrics is not None:
             self.metrics = metrics
 
     def __repr__(self) -> str:
-        """What was trained, where it is, and for how long."""
+        """Return the folder, the classes of the method and its parts, and the number of iterations."""
         parts = [name for name in ("energy", "posterior", "generator") if getattr(self, name) is not None]
         lines = [f"{name}: {type(getattr(self, name)).__name__}" for name in parts]
         described = [f"method: {type(self.method).__name__}", *lines, f"iteration: {self.iteration:,}"]
@@ -93,34 +93,34 @@ class TrainedRun:
 
     @property
     def energy(self) -> Energy | None:
-        """E(v, h; theta) or F(v; theta); None for a method without an energy, as the VAE."""
+        """The energy E(v, h; theta) or F(v; theta); None for a method without an energy, such as the VAE."""
         return self.method.parts.energy
 
     @property
     def posterior(self) -> Posterior | None:
-        """q(h|v; phi), or BiDVL's encoder; None for a method without one."""
+        """The posterior q(h|v; phi), or the encoder of BiDVL; None for a method without one."""
         return self.method.parts.posterior
 
     @property
     def generator(self) -> nn.Module | None:
-        """What maps h (B, H) to v (B, *event), as BiDVL's generator does; None for a method without one."""
+        """The network that maps h (B, H) to v (B, *event), such as BiDVL's generator; None for a method without one."""
         return self.method.parts.decoding
 
     @cached_property
     def data(self) -> ArrayDataModule:
-        """The data set of the run; its files are read when it is first asked for."""
+        """The data set of the run, whose files are read at the first access."""
         data = self._unread_data()
         data.setup()
         return data
 
     def _unread_data(self) -> ArrayDataModule:
-        """The data set of the run, whose files are not read yet."""
+        """Build the data set of the run without reading its files."""
         data = instantiate(self.config.data, "data", self.packages, ArrayDataModule)
         data.max_examples = self.config.get("max_examples")
         return data
 
     def examples(self, split: str = "test") -> Tensor:
-        """All v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        """Return all v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
         if split not in Splits._fields:
             raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
         v = self.data.as_float(getattr(self.data.splits, split))
@@ -130,13 +130,13 @@ class TrainedRun:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """The final metrics, as in ``metrics.json``; empty for a run that has not finished."""
+        """The final metrics, as in ``metrics.json``; empty for an unfinished run."""
         file = None if self.folder is None else self.folder / "metrics.json"
         return json.loads(file.read_text()) if file is not None and file.is_file() else {}
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Losses and metrics along training: one column for each, indexed by the iteration; NaN where not measured."""
+        """The learning curves: a column for each loss and metric, indexed by iteration, with NaN where not measured."""
         return pd.DataFrame() if self.folder is None else read_curves(self.folder / "metrics.csv")
 
     save_pretrained = save_pretrained
@@ -145,33 +145,33 @@ class TrainedRun:
 
     @property
     def _like(self) -> Tensor:
-        """A tensor of the model's type and on its device, which Lightning knows of the whole method alone."""
+        """A tensor with the dtype and device of the model; Lightning knows these only for the method as a whole."""
         return tensor_of(self.method if self.energy is None else self.energy, self.method.device)
 
     def _generator(self, seed: int, *keys: str) -> torch.Generator:
         return keyed_generator(seed, *keys, device=self._like.device)
 
     def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | Dynamics | None = None) -> Tensor:
-        """Samples of v.
+        """Draw samples of v from the model.
 
-        They come from the generator where there is one; else by the sampler of the run's configuration. The sampler
-        ``annealed``, which is the default, draws by 1,000 sweeps of Gibbs sampling where p(h|v) and p(v|h) can be drawn
-        from; else, of images, by annealed Langevin dynamics, and of other data by plain Langevin dynamics: see
-        :func:`~eblvm_lit.draws.choice.draws_of`. Metrics and figures show the same samples, and a model that was shared
-        draws the samples that its run draws.
+        They come from the generator if there is one, else from the sampler of the run's configuration. The default
+        sampler, ``annealed``, uses 1,000 Gibbs sweeps if p(h|v) and p(v|h) can be drawn from. Otherwise it uses
+        annealed Langevin dynamics for images, and plain Langevin dynamics for other data: see
+        :func:`~eblvm_lit.draws.choice.draws_of`. Metrics and figures use the same samples, and a shared model draws the
+        same samples as its run.
 
         Args:
-            n: Number of samples; up to rounding, sample i does not depend on it.
-            seed: Of all randomness.
-            mean: With Gibbs sampling, E[v|h] at the last latents instead of a draw, as for images. What a generator
-                gives is a mean in any case.
+            n: The number of samples; up to rounding, sample i does not depend on n.
+            seed: The seed of all random numbers.
+            mean: Whether Gibbs sampling returns E[v|h] at the last latents instead of a draw of v, as for images. The
+                output of a generator is a mean in any case.
             sampler: Another sampler, or its dynamics, which is used as it is.
 
         Returns:
             Shape (n, *event), on the device of the model.
 
         Raises:
-            ConfigError: For n < 1, a mean of another sampler, or a model that the sampler cannot draw from.
+            ConfigError: If n < 1, if ``mean`` is true without Gibbs sampling, or if the sampler does not fit the model.
         """
         if not hasattr(n, "__index__") or n < 1:
             raise ConfigError(f"Ask for n >= 1 samples, not {n!r}.")
@@ -186,7 +186,9 @@ class TrainedRun:
         return chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
 
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
-        """Who draws the samples, as :func:`~eblvm_lit.draws.choice.draws_of` decides; None where nothing can.
+        """Return the object that draws the samples, chosen by :func:`~eblvm_lit.draws.choice.draws_of`.
+
+        None if the model cannot be sampled.
 
         Args:
             sampler: Another sampler, or its dynamics, which is used as it is.
@@ -201,7 +203,7 @@ class TrainedRun:
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler of the run's configuration; the default, ``annealed``, if it has none."""
+        """The sampler in the run's configuration, or the default sampler, ``annealed``, if it has none."""
         node = self.config.get("sampler")
         chosen = None if node is None else instantiate(node, "sampler", self.packages)
         if not isinstance(chosen, Sampler | Dynamics | None):
@@ -210,16 +212,16 @@ class TrainedRun:
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """What chains of the default sampler start from, by name; a model that is shared carries it."""
+        """The states that chains of the default sampler start from, by name; a shared model includes them."""
         draws = self.draws()
         return {} if draws is None else draws.starts
 
     def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Points on the model's device and of its type, if no other is given; of arrays, too."""
+        """Convert points or an array to a tensor on the model's device, with the model's dtype if none is given."""
         like = self._like
         try:
             v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
-        except (TypeError, ValueError, RuntimeError) as error:  # of a text, or rows of several lengths
+        except (TypeError, ValueError, RuntimeError) as error:  # v is a text, or a list of lists of different lengths
             raise ConfigError(f"v is an array of numbers, (B, *{self.method.event_shape}): {error}.") from None
         if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
             raise ConfigError(
@@ -228,22 +230,22 @@ class TrainedRun:
         return v
 
     def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor:
-        r"""The score of the marginal, :math:`\nabla_v \log p(v)`.
+        r"""Compute the score of the marginal, :math:`\nabla_v \log p(v)`.
 
-        It is exact where the free energy is tractable; else it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
-        latents of the posterior (Bao et al. 2021, section 3.1), which is unbiased where q(h|v) = p(h|v).
+        It is exact if the free energy is tractable. Otherwise it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
+        latents of the posterior (Bao et al. 2021, section 3.1), which is unbiased if q(h|v) = p(h|v).
 
         Args:
             v: Points, shape (B, *event).
-            seed: Of the latents.
-            n_particles: Latents of each v.
+            seed: The seed of the latents.
+            n_particles: The number of latents drawn for each v.
 
         Returns:
             Shape (B, *event), on the device of the model.
 
         Raises:
-            ConfigError: For v of another shape, a method without an energy, or one with neither a free energy nor a
-                posterior.
+            ConfigError: For v of another shape, a method without an energy, or an energy without a tractable free
+                energy and without a posterior.
         """
         energy = self.energy
         v = self._points(v)
@@ -255,26 +257,30 @@ class TrainedRun:
         particles = PosteriorParticles()
         if energy is None or q is None:
             raise ConfigError(f"{type(self.method).__name__} has no score: it needs a free energy or a posterior.")
-        seen = v.to(tensor_of(q, v.device))  # q may be of another type
+        seen = v.to(tensor_of(q, v.device))  # q may have another dtype
         h = particles.draw(
             energy, q, seen, particles.noise(energy, q, (n_particles,), seen, self._generator(seed, "score"))
         )
         return VaES()(energy, q, v, h.to(v)).detach()
 
     def learn_log_partition(self) -> None:
-        """Take log Z from the metrics, which are of the present parameters, if it is among them."""
+        """Copy log Z from the final metrics, if they contain it and were computed at this iteration.
+
+        The caller makes sure that the metrics belong to the current parameters.
+        """
         log_z, error = (self.metrics.get(f"test/{name}") for name in ESTIMATED[:2])
         if log_z is not None and error is not None and self.metrics.get("iteration") == self.iteration:
             self._log_z.setdefault(digest(self.energy), (log_z, error))
 
     def log_partition(self) -> tuple[float, float]:
-        """Log Z of the present parameters and its standard error, in nats; the error is 0 where log Z is exact.
+        """Compute log Z of the current parameters and its standard error, in nats; the error is 0 if log Z is exact.
 
-        They are computed as the run's metric of the log-likelihood computes them, once for each set of parameters; the
-        metrics of a run and the files of a shared model have those of the parameters that were trained.
+        The computation is that of the run's log-likelihood metric, and is done once for each set of parameters. For
+        the trained parameters, the values are read from the run's metrics or the shared model's files if they are
+        there.
 
         Raises:
-            ConfigError: Where log Z is neither known nor estimable.
+            ConfigError: If log Z can be neither computed nor estimated.
         """
         energy = self.energy
         key = digest(energy)
@@ -296,9 +302,9 @@ class TrainedRun:
 
     @torch.no_grad()
     def log_likelihood(self, v: Tensor) -> Tensor:
-        r"""The log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
+        r"""Compute the log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
-        log Z is exact where it can be; else that of a GRBM is estimated by annealed importance sampling: see
+        log Z is exact if possible; otherwise, for a GRBM, it is estimated by annealed importance sampling: see
         :meth:`log_partition`.
 
         Args:
@@ -308,7 +314,7 @@ class TrainedRun:
             Shape (B,), float64, on the device of the model.
 
         Raises:
-            ConfigError: For v of another shape, or where F or log Z is neither known nor estimable.
+            ConfigError: For v of another shape, or if F or log Z can be neither computed nor estimated.
         """
         log_z, _ = self.log_partition()
         energy = cast(MarginalEnergy, self.energy)

@@ -1,1 +1,1 @@
-"""All that touches Lightning's Trainer: processes, callbacks, loggers, checkpoints."""
+"""Everything that works with Lightning's Trainer: processes, callbacks, loggers and checkpoints."""

@@ -18,18 +18,18 @@ from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
 
-AVERAGES = "averages"  # where callbacks=ema puts them: tensors by their names in state_dict
+AVERAGES = "averages"  # the key of the moving averages of callbacks=ema: tensors by their names in state_dict
 
 
 def checkpoint_file(path: str | Path, which: str = "last") -> Path:
-    """The checkpoint that a file or the folder of a run stands for.
+    """Return the path of a checkpoint, given by its file or by the folder of its run.
 
     Args:
         path: A checkpoint, or the folder of a run.
-        which: ``last`` or ``best``, of a folder.
+        which: The checkpoint of a folder, ``last`` or ``best``.
 
     Raises:
-        DataError: If there is none.
+        DataError: If there is no such checkpoint.
 
     Example:
         >>> checkpoint_file("nowhere")
@@ -46,7 +46,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """Read a checkpoint, given by its file or by the folder of its run, as data: nothing in it is executed.
 
     Raises:
-        DataError: If there is none, it is damaged, holds more than data, or is of another program or version.
+        DataError: If there is no such file, or if it is damaged, contains more than data, or was written by another
+            program or version.
     """
     path = checkpoint_file(path)
     checkpoint = read_tensors(path)
@@ -63,21 +64,22 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:
-    """Give a method the parameters and buffers of a checkpoint, and their type.
+    """Load the parameters and buffers of a checkpoint into a method, with their dtype.
 
-    A model that is shared lacks the buffers that serve training only.
+    A shared model does not include the buffers that are needed in training only; these keep their values.
 
     Args:
         method: The method.
-        checkpoint: Its content.
-        path: Its file, for the error.
-        weights: ``raw`` for the parameters, ``ema`` for their averages.
+        checkpoint: The content of the checkpoint.
+        path: The file of the checkpoint, for messages.
+        weights: ``raw`` for the parameters, ``ema`` for their moving averages.
 
     Returns:
         The iteration of the checkpoint.
 
     Raises:
-        ConfigError: If it is of another method or of other sizes, or holds no averages.
+        ConfigError: If the checkpoint has another method or other sizes, or if it has no averages and ``weights`` is
+            ``ema``.
     """
     found = checkpoint["eblvm_lit"]
     state = checkpoint["state_dict"]
@@ -102,16 +104,16 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a temporary file, flushes it to the disk and renames it: a checkpoint is complete or absent."""
+    """Writes a temporary file, flushes it to the disk and renames it, so that a checkpoint is complete or absent."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:  # noqa: ARG002
-        """Save; if that fails, the file that was there is unchanged.
+        """Save a checkpoint; if that fails, an earlier file of this name is unchanged.
 
         Raises:
-            DataError: If it cannot be written.
+            DataError: If the file cannot be written.
         """
         write_whole(Path(path), lambda file: torch.save(checkpoint, file))
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Load plain data; see :func:`load_checkpoint`."""
+        """Load a checkpoint as plain data; see :func:`load_checkpoint`."""
         return load_checkpoint(path)

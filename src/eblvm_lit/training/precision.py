@@ -21,13 +21,13 @@ DOUBLE = "64-true"
 def choose_precision(
     wanted: str, method: Method, device: torch.device, before: str | None = None
 ) -> tuple[str, str | None]:
-    """The precision of a run, and for ``auto`` the reason in words.
+    """Return the precision of a run, and for ``auto`` the reason in words.
 
     Args:
-        wanted: ``trainer.precision``.
-        method: What is trained.
-        device: Where.
-        before: The precision of the checkpoint that the run resumes, which ``auto`` keeps.
+        wanted: The value of ``trainer.precision``.
+        method: The method that is trained.
+        device: The device of the run.
+        before: The precision of the checkpoint that the run resumes from, which ``auto`` keeps; None for a new run.
 
     Example:
         >>> choose_precision("64-true", None, torch.device("cpu"))
@@ -46,7 +46,7 @@ def choose_precision(
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether a device multiplies matrices of bfloat16 in hardware; other processors emulate it, up to 50 times slower.
+    """Return whether a device multiplies bfloat16 matrices in hardware; others emulate it, up to 50 times slower.
 
     Example:
         >>> multiplies_bfloat16(torch.device("meta"))
@@ -61,7 +61,7 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def stored_precision(checkpoint: Mapping[str, Any]) -> str | None:
-    """``trainer.precision`` in the configuration of a checkpoint; None where it has none.
+    """Return ``trainer.precision`` from the configuration in a checkpoint; None if it has no valid value.
 
     Example:
         >>> stored_precision({"eblvm_lit": {"config": {"trainer": {"precision": "bf16-mixed"}}}})

@@ -1,4 +1,4 @@
-"""Several processes that share each minibatch: torch's elastic agent starts them, as torchrun does."""
+"""Several processes that share each minibatch, started by torch's elastic agent, as torchrun does."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
 __all__ = ["check_launch", "claimed_by_run", "is_first", "run_in_processes", "started_outside"]
 
-# "fork" in tests, which would import torch again in each process.
+# Tests use "fork", because with "spawn" each process imports torch again.
 START_METHOD = "spawn"
 
 
 class LostProcessError(EblvmError):
-    """A process of the run was killed."""
+    """A process of the run was killed, for instance for lack of memory."""
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes files and prints; also valid before the process group exists."""
+    """Return whether this is the process that writes files and prints; also valid before the process group exists."""
     return rank_zero_only.rank == 0
 
 
 def started_outside() -> bool:
-    """Whether torchrun, SLURM or the elastic agent of a run has started this process as one of several."""
+    """Return whether torchrun, SLURM or the elastic agent of a run has started this process as one of several."""
     return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
 
 
 @contextmanager
 def claimed_by_run(folder: Path) -> Iterator[None]:
-    """Make the folder of a run, and keep other runs out of it inside the block.
+    """Create the folder of a run, and keep other runs out of it inside the block.
 
-    Of several processes the one that starts the run claims the folder for all of them.
+    If there are several processes, the one that starts the others claims the folder for all of them.
     """
     if is_first() and STARTING not in os.environ:
         with claimed(prepare_folder(folder)):
@@ -60,13 +60,13 @@ def claimed_by_run(folder: Path) -> Iterator[None]:
 
 
 def check_launch(n_nodes: int) -> None:
-    """Refuse several processes that would wait for each other forever, or write into several folders.
+    """Refuse a start of several processes that would wait for each other forever, or write into different folders.
 
     Args:
         n_nodes: The number of machines.
 
     Raises:
-        ConfigError: Names a command that works.
+        ConfigError: With a command that works.
     """
     if not started_outside():
         if n_nodes > 1:
@@ -84,22 +84,23 @@ def check_launch(n_nodes: int) -> None:
 
 
 def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictConfig) -> Any:
-    """What a function of the configuration returns in the first of n new processes on this machine.
+    """Call a function of the configuration in n new processes on this machine, and return the first one's result.
 
     Args:
         n: The number of processes.
-        function: One of a module, which each process imports.
+        function: A function at the top level of a module, which each process imports.
         cfg: The configuration.
 
     Raises:
-        EblvmError: The first that a process has raised, or the reason for which the processes have stopped.
+        EblvmError: The first error that a process has raised, or the reason why the processes have stopped.
     """
-    logging.getLogger("torch.distributed.elastic").propagate = False  # the errors below say it in one sentence
+    # the errors raised below say the same in one sentence
+    logging.getLogger("torch.distributed.elastic").propagate = False
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
     config.rdzv_backend = "c10d"
     config.rdzv_endpoint = "127.0.0.1:0"
-    if hasattr(config, "signals_to_handle"):  # torch 2.9
+    if hasattr(config, "signals_to_handle"):  # only since torch 2.9
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"{resume_command(cfg.run_dir)}."
@@ -111,7 +112,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
         raise _stopped(stop.sigval, resume) from None
     except ChildFailedError as error:
         raise (_in_one_sentence(error, resume) or error) from None
-    finally:  # the agent keeps the signals that it handles
+    finally:  # the agent does not restore the signal handlers that it replaces
         del os.environ[STARTING]
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
@@ -119,26 +120,26 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
 
 
 def _stopped(number: int, advice: str) -> InterruptedRunError:
-    """A signal has stopped the processes of a run, each of which says the iteration."""
+    """Return the error for a signal that has stopped the processes, whose own messages name the iteration."""
     return InterruptedRunError(f"Stopped by {signal.Signals(number).name}; {advice}", number)
 
 
 def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
-    """The error of the process that failed first; None if it is not for the user."""
+    """Return the error of the process that failed first; None if the user cannot correct it."""
     rank, failure = error.get_first_failure()
-    if isinstance(failure.message, str):  # not one of Python
+    if isinstance(failure.message, str):  # the process ended without a Python exception
         return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
     name, _, sentence = failure.message["message"].partition(": ")
-    if name == InterruptedRunError.__name__:  # a signal has reached one of them
+    if name == InterruptedRunError.__name__:  # one of the processes received a signal
         return _stopped(signal.Signals[sentence.split()[2]], resume)
     kinds = {kind.__name__: kind for kind in (ConfigError, DataError, NonFiniteError)}
     return kinds[name](sentence) if name in kinds else None
 
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
-    """What each process does."""
+    """Run the function in one of the new processes."""
     end_with_parent()
-    os.setsid()  # Ctrl-C reaches the agent alone, which sends it on once
+    os.setsid()  # Ctrl-C reaches only the agent, which passes it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():
         logging.disable(logging.WARNING)

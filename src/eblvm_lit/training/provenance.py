@@ -1,4 +1,4 @@
-"""The origin of a run: its experiment and sweep, code version, and machine."""
+"""The origin of a run: its experiment and sweep, the code version, and the machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Job", "device_name", "environment", "resume_command"]
 
 
 class Job(NamedTuple):
-    """The identity of a run for loggers.
+    """The labels by which loggers identify a run.
 
     Attributes:
-        kind: ``train`` or ``evaluate``.
-        experiment: The name of its file in ``conf/experiment``, if any.
-        sweep: The folder of its sweep, if any.
+        kind: The command, ``train`` or ``evaluate``.
+        experiment: The name of the run's file in ``conf/experiment``, if any.
+        sweep: The folder of the run's sweep, if any.
         name: The overrides of the command line.
         choices: The chosen method, data and model.
     """
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
     @property
     def group(self) -> str | None:
-        """The name of its group on dashboards: the experiment and the sweep.
+        """The name of the run's group on dashboards: the experiment and the sweep.
 
         Example:
             >>> Job(experiment="bism_fig3", sweep="2026-01-01/10-00-00").group
@@ -48,7 +48,7 @@ class Job(NamedTuple):
 
     @classmethod
     def current(cls) -> Job:
-        """The identity of the present run, according to Hydra; without Hydra, nothing is known.
+        """Return the labels of the current run, as Hydra knows them; without Hydra, they are empty.
 
         Example:
             >>> Job.current().group is None
@@ -65,7 +65,7 @@ class Job(NamedTuple):
 
 
 def resume_command(folder: str | Path) -> str:
-    """How a stopped run is resumed, in words; a job of a sweep with its sweep.
+    """Return, in words, how a stopped run is resumed; a job of a sweep is resumed with the whole sweep.
 
     Example:
         >>> resume_command("outputs/a")
@@ -77,13 +77,16 @@ def resume_command(folder: str | Path) -> str:
 
 @functools.cache
 def environment() -> dict[str, str | None]:
-    """Machine and versions; the commit ends in ``-dirty`` if tracked files were changed, and is None elsewhere.
+    """Return the machine and the versions of the code.
+
+    The commit ends in ``-dirty`` if tracked files were changed, and is None outside of a git repository.
 
     Example:
         >>> sorted(environment())
         ['commit', 'eblvm_lit', 'host', 'python', 'pytorch_lightning', 'torch']
     """
-    tracked = _git("ls-files", "--error-unmatch", "__init__.py")  # not a repository that contains the environment
+    # false if the package is only installed in an environment inside of another repository
+    tracked = _git("ls-files", "--error-unmatch", "__init__.py")
     return {
         "eblvm_lit": __version__,
         "commit": _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") if tracked else None,
@@ -95,7 +98,7 @@ def environment() -> dict[str, str | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """The output of git in the folder of the package; None if git fails."""
+    """Return the output of git in the folder of the package; None if git fails."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
@@ -104,7 +107,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def device_name(device: torch.device) -> str:
-    """The product name of a GPU; the kind of another device.
+    """Return the product name of a GPU, or the kind of another device.
 
     Example:
         >>> device_name(torch.device("cpu"))

@@ -1,1 +1,1 @@
-"""Files, memory, progress and settings of torch."""
+"""Helpers for files, memory, progress, command lines and torch's global settings."""

@@ -1,4 +1,4 @@
-"""Words of a command line that Hydra and a shell read as they are meant."""
+"""The words of a command line: quoting for Hydra and shells, similar names, and the command of this run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hydra.types import RunMode
 
 __all__ = ["config_folders", "in_sweep", "nearest", "override", "pasteable", "typed_command"]
 
-LEAST_LIKENESS = 0.6  # of two words for a hint, by difflib: up to it, likeness is luck
+LEAST_LIKENESS = 0.6  # difflib's ratio of two words above which a hint is given; below it, similarity is chance
 
 
 def override(key: str, value: str) -> str:
-    """KEY=VALUE as Hydra reads it, with quotes where its grammar needs them, as for a path with ``=``.
+    """Write KEY=VALUE for Hydra, with quotes if its grammar needs them, as for a path with ``=``.
 
     Example:
         >>> print(override("ckpt", "outputs/a"), override("ckpt", "lr=0.1/last.ckpt"))
@@ -35,7 +35,7 @@ def override(key: str, value: str) -> str:
 
 
 def pasteable(key: str, value: str) -> str:
-    """KEY=VALUE as it is pasted into a shell.
+    """Write KEY=VALUE in a form that can be pasted into a shell.
 
     Example:
         >>> print(pasteable("ckpt", "lr=0.1/last.ckpt"))
@@ -45,7 +45,11 @@ def pasteable(key: str, value: str) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """The name whose last word is the same as that of another one or most like it; None if none is like it.
+    """Return the known name that is most similar to a given one, by its last word first; None if none is similar.
+
+    Args:
+        name: The given name, such as a key with a typing error.
+        names: The known names.
 
     Example:
         >>> nearest("n_lower_steps", ["method.n_lower_steps", "n_validations"])
@@ -67,7 +71,7 @@ def nearest(name: str, names: Collection[str]) -> str | None:
 
 
 def in_sweep() -> bool:
-    """Whether this process runs a job of ``-m``.
+    """Return whether this process runs a job of a sweep (``-m``).
 
     Example:
         >>> in_sweep()
@@ -77,7 +81,9 @@ def in_sweep() -> bool:
 
 
 def typed_command() -> dict[str, Any]:
-    """The command line of this run, as :func:`~eblvm_lit.utils.run_files.read_command` gives it; without Hydra, empty.
+    """Return the command line of this run, in the form of :func:`~eblvm_lit.utils.run_files.read_command`.
+
+    It is empty without Hydra.
 
     Example:
         >>> typed_command()
@@ -89,7 +95,7 @@ def typed_command() -> dict[str, Any]:
 
 
 def config_folders() -> list[Path]:
-    """The folders of configurations that the command line names besides this package's."""
+    """Return the configuration folders that the command line names in addition to this package's conf/."""
     if not HydraConfig.initialized():
         return []
     sources = HydraConfig.get().runtime.config_sources

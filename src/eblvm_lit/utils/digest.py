@@ -1,4 +1,4 @@
-"""Hashes of modules, tensors and settings, which name cached files."""
+"""Hashes of modules, tensors and settings, which are the names of cached files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["digest"]
 
 
 def digest(*parts: object) -> str:
-    """Sixteen hexadecimal digits that identify a list of values.
+    """Return sixteen hexadecimal digits that identify a list of values.
 
     Args:
-        parts: Modules (hashed by structure, settings and state), tensors (hashed bit by bit), and other values (hashed
-            by ``repr``).
+        parts: The values: modules (hashed by structure, settings and state), tensors (hashed bit by bit), and others
+            (hashed by ``repr``).
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -35,7 +35,7 @@ def digest(*parts: object) -> str:
 
 
 def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
-    """Pairs of a header and its tensor; the headers prevent that different lists give the same bytes."""
+    """Yield pairs of a header and a tensor; because of the headers, different lists never give the same bytes."""
     if isinstance(part, nn.Module):
         for name, module in part.named_modules():
             yield f"module {name} {type(module).__qualname__} {_settings(module)};", None
@@ -48,6 +48,6 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
-    """The plain attributes of a module, in which two modules with equal tensors may differ."""
+    """Return the plain attributes of a module, in which two modules with equal tensors may differ."""
     plain = bool, int, float, str, tuple
     return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}

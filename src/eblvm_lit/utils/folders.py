@@ -1,4 +1,4 @@
-"""Folders of runs and sweeps: how they are named, and which process uses them."""
+"""The folders of runs and sweeps: creating them, naming them, and keeping other processes out."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["claimed", "new_folder", "prepare_folder"]
 
 
 def prepare_folder(path: str | Path) -> Path:
-    """Create a folder that can be written to.
+    """Create a folder, unless it exists, and check that it can be written to.
 
     Raises:
-        ConfigError: If it cannot be, or the disk is full.
+        ConfigError: If the folder cannot be written to, or the disk is full.
     """
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:  # without a name: nothing of it can stay
+        with TemporaryFile(dir=folder) as file:  # the file has no name, so it cannot be left behind
             file.write(b"1")
     except OSError as error:
         raise ConfigError(
@@ -36,7 +36,9 @@ def prepare_folder(path: str | Path) -> Path:
 
 
 def new_folder(path: str | Path) -> Path:
-    """Create a folder that is named after the time, numbered if a run of the same second has it; another one stays.
+    """Create a new folder with a name made of the time, and a number if another run of the same second has it.
+
+    A folder with any other name is created only if it does not exist.
 
     Raises:
         ConfigError: If it cannot be created.
@@ -54,7 +56,7 @@ def new_folder(path: str | Path) -> Path:
     folder = first
     for i in itertools.count(1):
         try:
-            folder.mkdir()  # only one process can
+            folder.mkdir()  # succeeds in one process only
             break
         except FileExistsError:
             folder = first.with_name(f"{first.name}_{i}")
@@ -63,9 +65,9 @@ def new_folder(path: str | Path) -> Path:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder inside the block; the kernel ends the claim of a process that dies.
+    """Keep other processes out of a folder inside the block, by a lock that ends if this process dies.
 
-    A file system without locks lets all of them in.
+    On a file system without locks, no process is kept out.
 
     Raises:
         ConfigError: If another process has claimed the folder.
@@ -85,7 +87,7 @@ def claimed(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"{folder} is in use by another process: wait until that ends, or choose another folder."
             ) from None
-        except OSError:  # a file system without locks
+        except OSError:  # the file system has no locks
             pass
         yield
     finally:

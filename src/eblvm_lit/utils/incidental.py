@@ -1,38 +1,38 @@
-"""The settings that do not matter: the one list by which resumed runs, finished jobs and reports tell runs apart."""
+"""The settings that do not change a run's results, which resumed runs, finished jobs and reports ignore."""
 
 from __future__ import annotations
 
 __all__ = ["COPIES", "INCIDENTAL", "LENGTH_AND_TESTS", "is_below", "is_incidental"]
 
-# A name that begins with "*." stands for the keys of this name at any depth; any other one for itself and all below it.
+# A name that begins with "*." stands for keys of this name at any depth; any other name for itself and all keys below.
 INCIDENTAL = (
-    # where a run reads and writes: the same content gives the same numbers in every folder
+    # folders that a run reads from and writes to: equal files give equal results in every folder
     *("*.root", "*.run_dir", "*.save_dir", "*.outputs_dir", "*.cache_dir", "*.csv_path", "*.folder", "*.dirpath"),
-    # how a run is started, resumed and searched for
+    # how a run is started and resumed, and how a search judges it
     *("ckpt", "resume", "sweep", "allow_packages", "optimized_metric"),
-    # what a run prints, logs, draws and keeps beside its numbers
+    # what a run prints, logs, draws and saves in addition to its results
     *("show_config", "summary", "logger", "callbacks.progress", "callbacks.curves", "callbacks.figures"),
     *("callbacks.nonfinite", "callbacks.preemption", "callbacks.checkpoints.every", "callbacks.checkpoints.keep"),
     *("callbacks.evaluation.at_validation", "callbacks.evaluation.intervals"),
     *("trainer.log_every_n_steps", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.profiler"),
-    # on what a run computes, and how fast: its numbers differ by rounding only
+    # the device and the speed of a run: results differ only by rounding
     *("compile", "method.compile", "threads", "tf32", "iterations_per_batch"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
 )
-# A resumed run may be longer, and be validated and tested otherwise: its iterations stay those of the checkpoint.
-# Reports and finished jobs of sweeps compare the numbers at the end, on which all of these have an influence.
+# A resumed run may also be longer, and be validated and tested in another way, because this does not change the
+# iterations before the checkpoint. Reports and finished jobs of sweeps compare final results, which these keys change.
 LENGTH_AND_TESTS = ("trainer", "callbacks", "n_validations", "test_checkpoint", "eval_weights", "sampler")
-# Reports pool runs that differ in their seeds, and the marginal model is a copy of what the method has. A resumed run
-# and a finished job must have both: another seed continues with other noise.
+# Reports also pool runs that differ only in their seeds, and ignore the marginal model, which repeats settings of the
+# method. For a resumed run and a finished job both must be equal: with another seed, other noise would follow.
 COPIES = ("*.seed", "marginal_model")
 
 
 def is_incidental(key: str, *more: str) -> bool:
-    """Whether a setting does not matter to the numbers of a run.
+    """Return whether a setting has no influence on the results of a run.
 
     Args:
-        key: Its dotted path.
-        more: Further names that do not matter where this is asked, such as :data:`LENGTH_AND_TESTS`.
+        key: The dotted path of the setting.
+        more: Further names that are ignored in this comparison, such as :data:`LENGTH_AND_TESTS`.
 
     Example:
         >>> [is_incidental(key) for key in ("threads", "data.root", "logger.csv.save_dir", "compiler", "method.lr")]
@@ -45,7 +45,7 @@ def is_incidental(key: str, *more: str) -> bool:
 
 
 def is_below(path: str, other: str) -> bool:
-    """Whether a path is another one, or below it.
+    """Return whether a path equals another path, or is below it.
 
     Example:
         >>> is_below("method.lr", "method"), is_below("methods", "method")

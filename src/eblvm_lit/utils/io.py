@@ -1,4 +1,4 @@
-"""Atomic writing of files, and errors of full disks as messages for the user."""
+"""Atomic writing of files, with errors such as a full disk as messages for the user."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"  # what a process leaves that is killed while it writes
+# the pattern of partial files that a process leaves if it is killed while it writes
+PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder, which replaces the file if the block succeeds.
+    """Yield a temporary path in the folder of a file, which replaces the file if the block succeeds.
 
     Args:
         path: The file; its folder is created.
@@ -51,22 +52,22 @@ def replacing(path: Path) -> Iterator[Path]:
         ('before', ['a.txt'])
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the process id, because several runs may write the same file of a shared cache
+    # the name has the process id, because several runs may write the same file of a shared cache
     partial = path.with_name(f".{path.name}.{os.getpid()}.eblvm_lit.tmp")
     try:
         yield partial
         os.replace(partial, path)
     finally:
-        with suppress(OSError):  # in a read-only folder, the original error is the useful one
+        with suppress(OSError):  # in a read-only folder this fails, too, and the first error is the useful one
             partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file atomically: it appears when all of its content is on the disk.
+    """Write a file atomically: it appears only when all of its content is on the disk.
 
     Args:
         path: The file; its folder is created.
-        write: Writes the content to an open file.
+        write: A function that writes the content to an open file.
 
     Raises:
         DataError: If the file cannot be written; an earlier version stays intact.
@@ -90,11 +91,11 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
-    """Read a file that can be made anew: None where it is missing, and where it is damaged, which the log says.
+    """Read a file of a cache; return None if it is missing, or damaged, in which case a warning is logged.
 
     Args:
         path: The file.
-        read: Reads it, and raises any exception where its content is not what the caller has once written.
+        read: A function that reads the file, and raises any exception if its content is not as the caller wrote it.
 
     Example:
         >>> read_cached(Path("nowhere.npz"), read_arrays) is None
@@ -103,29 +104,29 @@ def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
     if path.exists():
         try:
             return read(path)
-        except Exception as error:  # numpy, zipfile, pickle and torch have no base class in common
+        except Exception as error:  # the errors of numpy, zipfile, pickle and torch have no common base class
             log.warning("%s is damaged (%s) and is made anew.", path, " ".join(str(error).split()) or "it is empty")
     return None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an ``.npz`` file by name, of which none may be pickled; each part's checksum is compared."""
+    """Read all arrays of an ``.npz`` file by name, with their checksums compared and pickled objects refused."""
     with np.load(path) as file:
         return dict(file)
 
 
 def copy_whole(source: Path, path: Path) -> None:
-    """Copy a file atomically.
+    """Copy a file atomically: the copy appears only when it is complete.
 
     Raises:
-        DataError: If it cannot be written.
+        DataError: If the copy cannot be written.
     """
     with source.open("rb") as file:
         write_whole(path, lambda target: shutil.copyfileobj(file, target))
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """A mapping as JSON, sorted by its keys, as the files of a run hold it.
+    """Return a mapping as JSON, sorted by its keys, in the format of a run's files.
 
     Example:
         >>> json_text({"b": 1.5, "a": 2}).split()
@@ -135,18 +136,18 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON, sorted by its keys.
+    """Write a mapping as JSON, sorted by its keys, atomically.
 
     Raises:
-        DataError: If it cannot be written.
+        DataError: If the file cannot be written.
     """
     write_text(path, json_text(content))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically.
+    """Write a text file atomically: it appears only when it is complete.
 
     Raises:
-        DataError: If it cannot be written.
+        DataError: If the file cannot be written.
     """
     write_whole(path, lambda file: file.write(text.encode()))

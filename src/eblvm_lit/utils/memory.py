@@ -1,4 +1,4 @@
-"""Freed memory that is kept for the next tensors, and one sentence for running out of memory."""
+"""Memory: keeping freed memory for the next tensors, and one sentence for running out of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eblvm_lit.errors import ConfigError
 
 __all__ = ["explain_lack_of_memory", "keep_freed_memory", "lacks_memory"]
 
-# How torch and its libraries say on a CPU that memory is lacking.
+# The words with which torch and its libraries say that a CPU has too little memory.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "could not create a memory", "std::bad_alloc")
 
 # constants of glibc's malloc.h
@@ -25,10 +25,10 @@ MMAP_MAX = -4
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Inside the block, glibc keeps the memory that CPU tensors free for the next ones; afterwards it is given back.
+    """Let glibc keep the memory of freed CPU tensors for new ones inside the block, and return it at the end.
 
-    Else it goes back to the system, which clears each page again: an iteration of BiDVL on CIFAR10 takes 6.7 s of
-    processor time and 107,000 page faults instead of 5.9 s and 2,600.
+    Otherwise the memory goes back to the system, which clears each page before it is used again: an iteration of BiDVL
+    on CIFAR10 then takes 6.7 s of processor time and 107,000 page faults, instead of 5.9 s and 2,600.
 
     Example:
         >>> with keep_freed_memory():
@@ -42,7 +42,7 @@ def keep_freed_memory() -> Iterator[None]:
     libc.mallopt(TRIM_THRESHOLD, -1)
     try:
         yield
-    finally:  # what glibc itself adapts to in a process with large tensors
+    finally:  # the values that glibc itself adapts to in a process with large tensors
         libc.mallopt(MMAP_MAX, 2**16)
         libc.mallopt(MMAP_THRESHOLD, 2**25)
         libc.mallopt(TRIM_THRESHOLD, 2**26)
@@ -50,7 +50,7 @@ def keep_freed_memory() -> Iterator[None]:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error says that there is too little memory: torch's for GPUs, torch's for CPUs, Python's.
+    """Return whether an error, of torch on a GPU or CPU or of Python, says that there is too little memory.
 
     Example:
         >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("The size of tensor a must match"))
@@ -61,13 +61,13 @@ def lacks_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explain_lack_of_memory(hints: Sequence[str]) -> Iterator[None]:
-    """Inside the block, an error for lack of memory becomes one sentence.
+    """Turn an error for lack of memory inside the block into one sentence.
 
     Args:
-        hints: What needs less memory, each a verb and its object.
+        hints: Changes that save memory, each a verb and its object, for the sentence.
 
     Raises:
-        ConfigError: The sentence.
+        ConfigError: With this sentence, if memory is lacking.
 
     Example:
         >>> with explain_lack_of_memory(["lower data.batch_size", "use hypergradient=implicit"]):

@@ -1,4 +1,4 @@
-"""The names of classes that have moved, by which older checkpoints and shared models are read."""
+"""The old names of classes that have moved, so that older checkpoints and shared models can be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIKELIHOOD = (
     *("ais", "annealing", "hamiltonian_ais", "log_partition_sandwich", "plane_quadrature", "visible_quadrature"),
 )
 STUDIES = ("hypergradient_bias", "hypergradient_error", "score_bias", "whitened_descent")
-# Modules, or classes with their modules, below the package: the old name and the present one.
+# Modules of the package, or classes with their modules: the old name and the current one.
 MOVED = {
     **{f"evaluation.{name}": f"evaluation.likelihood.{name}" for name in LIKELIHOOD},
     "evaluation.estimated_likelihood.EstimatedLogLikelihood": "evaluation.likelihood.log_likelihood.LogLikelihood",
@@ -31,18 +31,18 @@ MOVED = {
     "figures.generator_energies.GeneratedEnergies": "figures.energies.Energies",
     "figures.generator_interpolation.GeneratedInterpolation": "figures.interpolation_grid.Interpolation",
 }
-# Figures that are no parts any more: studies among the metrics draw what they find.
+# Figures that no longer exist as parts, because the metrics of studies draw their results themselves.
 DROPPED = (
     "eblvm_lit.figures.hypergradient_bias_curves.BiasCurves",
     "eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves",
 )
-# Who drew points by so many steps of such a size, which the sampler says now.
+# Classes that had arguments n_steps and step_size for drawing points, which are now arguments of the sampler.
 STEPS = ("draws.points.PointSamples", "evaluation.modes.Modes", "figures.samples.Samples")
 FITTING = "eblvm_lit.draws.choice.FittingSampler"
 
 
 def with_present_names(node: Any) -> Any:
-    """Replace the old names of classes in plain containers of a configuration; parts that are dropped become None.
+    """Replace old names of classes in a configuration of plain containers; parts that no longer exist become None.
 
     Example:
         >>> with_present_names({"ais": {"_target_": "eblvm_lit.evaluation.ais.AIS", "n_chains": 5}})
@@ -59,7 +59,7 @@ def with_present_names(node: Any) -> Any:
 
 
 def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
-    """Replace the keys by which it was said who draws what: a flag of samplers, and steps beside them.
+    """Replace old keys for the choice of a sampler: the flag ``deep_images_only``, and steps outside the sampler.
 
     Example:
         >>> _with_present_samplers({"_target_": "eblvm_lit.samplers.sampler.Sampler", "deep_images_only": True})
@@ -70,13 +70,13 @@ def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
     sampler = node.get("sampler")
     if str(node.get("_target_")).removeprefix("eblvm_lit.") in STEPS and isinstance(sampler, dict):
         steps = {key: node.pop(key) for key in ("n_steps", "step_size") if key in node}
-        # any other sampler draws by steps of its own
+        # any other sampler has its own steps
         node["sampler"] = {**sampler, **steps} if sampler.get("_target_") == FITTING else sampler
     return node
 
 
 def _present(name: Any) -> Any:
-    """The present name of a class."""
+    """Return the current name of a class."""
     module, _, last = str(name).removeprefix("eblvm_lit.").rpartition(".")
     if f"{module}.{last}" in MOVED:
         return f"eblvm_lit.{MOVED[f'{module}.{last}']}"

@@ -1,4 +1,4 @@
-"""Numbers as people read them, with significant digits."""
+"""Numbers formatted for people, with a few significant digits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["significant"]
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """A number with some significant digits, or fewer where it is small or whole.
+    """Format a number with a few significant digits, or fewer if it is very small or whole.
 
     Example:
         >>> [significant(value) for value in (12000, -0.29341234, 2.6e-5, 1906.32, 98765.4, 0.0)]

@@ -1,4 +1,4 @@
-"""The end of a process of a run when the one that has started it is gone."""
+"""The end of a run's process when the process that started it is gone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import sys
 
 __all__ = ["STARTING", "end_with_parent"]
 
-STARTING = "EBLVM_LIT_STARTING"  # set in the environment of the processes of a run, which import the package first
+STARTING = "EBLVM_LIT_STARTING"  # a variable in the environment of a run's processes, read when they import the package
 
 
 def end_with_parent() -> None:
-    """Let the system end this process when the one that started it is gone, or end it here if that is gone already.
+    """Let the system kill this process when the process that started it is gone; exit now if it is already gone.
 
-    SIGINT, which torch lets it send, does not end a process that meets the others at a start, because the connection
-    to a process that is gone holds the interpreter for minutes, nor one that a shell started in the background, where
-    SIGINT is ignored. The last checkpoint is intact.
+    The system sends SIGKILL, because SIGINT, which torch asks for, is not enough. It does not end a process that is
+    connecting to the others: waiting for a process that is gone blocks the interpreter for minutes. Nor does it end one
+    that a shell started in the background, where SIGINT is ignored. The last checkpoint stays intact.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid != os.getppid():
         os._exit(1)

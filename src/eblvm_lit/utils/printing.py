@@ -1,4 +1,4 @@
-"""Printing that appears at once and is also kept in the log file of the run."""
+"""Printing that appears at once, and is also written to the log file of the run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from eblvm_lit.utils.run_files import COMMAND
 
 __all__ = ["RunLog", "is_worker", "record", "say", "show"]
 
-# Hydra's job_logging gives this logger the log file and nothing else: what it gets was printed already.
+# Hydra's job_logging connects this logger only to the log file, because its texts were printed already.
 PRINTED = logging.getLogger("eblvm_lit.printed")
 PRINTED.propagate = False
 
 
 class RunLog(logging.FileHandler):
-    """The log file of a run, which gets nothing until the run has begun, unless its folder was unused.
+    """The log file of a run; if its folder was used before, nothing is written until the run has started.
 
-    So a start that is refused leaves the log of an earlier run as it was. A run has begun when ``config.yaml`` has been
-    written since the start, and an evaluation is done when ``evaluation.json`` has been; then all that has waited is
-    written. A log that cannot be written, as on a full disk, ends no run: the terminal has had the lines.
+    So a start that is refused leaves the log of an earlier run unchanged. A run has started when ``config.yaml`` has
+    been written since this process began, and an evaluation is done when ``evaluation.json`` has; then all waiting
+    lines are written. A log that cannot be written, as on a full disk, stops no run, because the terminal has shown the
+    lines.
 
     Args:
-        filename: The file.
+        filename: The path of the log file.
     """
 
     def __init__(self, filename: str) -> None:
@@ -39,13 +40,13 @@ class RunLog(logging.FileHandler):
         return [file.stat().st_mtime_ns for file in files if file.is_file()]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line after those that wait, or let it wait."""
+        """Write a line after the waiting ones, or add it to them if the run has not started."""
         self._waiting.append(record)
         while self._waiting and self._records() != self._before:
             super().emit(self._waiting.pop(0))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Go on: logging would print a traceback for each line."""
+        """Ignore the error, because logging would print a traceback for each line."""
 
 
 def record(text: str) -> None:
@@ -54,7 +55,7 @@ def record(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a text at once, and record it.
+    """Print a text at once, and write it to the log file of the run.
 
     Example:
         >>> say("log Z by AIS: 100 of 1,999")
@@ -65,14 +66,14 @@ def say(text: str) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print texts and tables of rich at once, and record them; lines of texts are never broken.
+    """Print texts and rich's tables at once, and write them to the log file; lines of texts are never wrapped.
 
     Example:
         >>> show("results in", "  outputs/2026-01-01/10-00-00")
         results in
           outputs/2026-01-01/10-00-00
     """
-    # rich's shared console may be older than the terminal
+    # a new console, because rich's shared one may have been made for another terminal
     console = Console(record=True, markup=False, emoji=False, highlight=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
@@ -81,7 +82,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def is_worker() -> bool:
-    """Whether this process is a worker of a parallel sweep, which shares the terminal with others.
+    """Return whether this process is a worker of a parallel sweep, which shares the terminal with others.
 
     Example:
         >>> is_worker()

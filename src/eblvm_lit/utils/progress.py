@@ -24,9 +24,9 @@ def progress_bar(
 
     Args:
         what: The text beside the bar.
-        total: The number of steps in all.
-        visible: Whether to show anything.
-        interval: Seconds between two lines.
+        total: The total number of steps.
+        visible: Whether anything is shown.
+        interval: The number of seconds between two printed lines.
 
     Yields:
         A function that takes the number of newly completed steps.
@@ -35,7 +35,7 @@ def progress_bar(
         >>> with progress_bar("samples", 100, visible=False) as on_step:
         ...     on_step(64)
     """
-    console = get_console()  # that of Lightning's bar: rich draws one below the other
+    console = get_console()  # the console of Lightning's bar, so that rich draws both bars, one below the other
     if visible and console.is_terminal and not is_worker():
         with Progress(*Progress.get_default_columns(), console=console, transient=True) as progress:
             yield partial(progress.advance, progress.add_task(what, total=total))
@@ -44,7 +44,7 @@ def progress_bar(
 
 
 def _lines(what: str, total: int, interval: float) -> Callable[[int], None]:
-    """A function that prints the progress at intervals; nothing of work that is over before."""
+    """Return a function that prints the progress at intervals; work shorter than one interval prints nothing."""
     done = 0
     began = time.monotonic()
     last = began

@@ -1,4 +1,4 @@
-"""What is known of a reported number, as the class that computes it declares: which way is better, and its unit."""
+"""The direction and the unit of each reported number, as the class that computes it declares them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from eblvm_lit.errors import escaped
 
 __all__ = ["FILE", "UNKNOWN", "WORDS", "Declares", "Quantity", "direction", "learn", "quantity"]
 
-FILE = "quantities.json"  # what a run knows of its final metrics, for processes that do not import the metrics
+FILE = "quantities.json"  # directions and units of a run's final metrics, for processes that do not import the metrics
 
 
 class Quantity(NamedTuple):
-    """What is known of a number.
+    """The direction and the unit of a reported number.
 
     Attributes:
-        direction: Whether it is better when higher (1), when lower (-1), or neither (0): counts, settings, errors of
-            other numbers, and baselines, which are the same for all methods.
-        unit: Its unit, if any.
+        direction: 1 if higher values are better, -1 if lower ones are, and 0 if neither: for counts, settings, standard
+            errors of other numbers, and baselines, which are the same for all methods.
+        unit: The unit, if any.
     """
 
     direction: int = 0
@@ -29,17 +29,18 @@ class Quantity(NamedTuple):
 
 
 UNKNOWN = Quantity()
-KNOWN: dict[str, Quantity] = {}  # by declared name
-STORED: dict[str, Quantity] = {}  # by the name of a run's metric, which may hold any characters
-WORDS: list[dict[str, str]] = []  # for the fields {...} of declared names
+KNOWN: dict[str, Quantity] = {}  # by the names in class statements
+STORED: dict[str, Quantity] = {}  # by the name of a run's metric, which may contain any characters
+WORDS: list[dict[str, str]] = []  # values for the fields {...} of declared names
 
 
 class Declares:
-    """A class that computes numbers, and says what they are where it is defined.
+    """A base of classes that compute numbers, and declare their directions and units in the class statement.
 
     Args:
-        emits: What is known of each number, as a keyword of the class, by its name without or with the split; ``*``
-            stands for what the configuration or an index chooses, and ``{field}`` for a field of any network's titles.
+        emits: The direction and unit of each number, by its name with or without the split. In a name, ``*`` stands for
+            a part that depends on the configuration or an index, and ``{field}`` for a field in the titles of any
+            feature network.
 
     Example:
         >>> class Distance(Declares, emits={"distance_*": Quantity(-1, "metres")}):
@@ -54,10 +55,10 @@ class Declares:
 
 
 def quantity(name: str) -> Quantity:
-    """What is known of a number; ``UNKNOWN`` where no imported class declares it and no run has stored it.
+    """Return the direction and unit of a number; ``UNKNOWN`` if no imported class declares it and no run has stored it.
 
     Args:
-        name: Its name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
+        name: The name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
     """
     for key, known in KNOWN.items():
         keys = [key.format(**words) for words in WORDS] if "{" in key else [key]
@@ -67,15 +68,17 @@ def quantity(name: str) -> Quantity:
 
 
 def direction(name: str) -> int:
-    """Whether a number is better when higher (1), when lower (-1), or neither (0); see :func:`quantity`."""
+    """Return 1 if higher values of a number are better, -1 if lower ones are, 0 if neither; see :func:`quantity`."""
     return quantity(name).direction
 
 
 def learn(folder: Path) -> bool:
-    """Take over what a run has known of its final metrics, also of those of a user's package, if it has stored that.
+    """Read the directions and units that a run has stored for its final metrics, including those of user packages.
+
+    Returns whether the run has stored any.
 
     Raises:
-        ValueError: If its file is damaged.
+        ValueError: If the file is damaged.
     """
     stored = json.loads((folder / FILE).read_text()) if (folder / FILE).is_file() else {}
     for name, (way, unit) in stored.items():

@@ -19,7 +19,7 @@ COMMAND = "command.yaml"
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of a nested configuration by dotted path, without null and empty ones; lists are leaves.
+    """Return the leaves of a nested configuration by dotted path, without null and empty ones; lists are leaves.
 
     Example:
         >>> flatten({"method": {"n_unroll": 5, "hypergradient": None}, "betas": [0.9, 0.95], "callbacks": {}})
@@ -37,9 +37,10 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_command(folder: Path) -> dict[str, Any]:
-    """The command line of a run: its ``overrides``, a list, and ``choices``, the option of each group.
+    """Read the command line of a run: its ``overrides``, a list, and its ``choices``, the option of each group.
 
-    Runs of earlier versions have it in Hydra's files. A run of Python has no choices, and one of nowhere has neither.
+    Runs of earlier versions have it in Hydra's files. A run started from Python has no choices. For a folder without
+    any of these files the result is empty.
 
     Example:
         >>> read_command(Path("nowhere"))
@@ -55,8 +56,11 @@ def read_command(folder: Path) -> dict[str, Any]:
 
 
 def read_curves(path: Path) -> pd.DataFrame:
-    """One column per metric, indexed by iteration; NaN where a value is missing or infinite, empty without the file."""
-    import pandas as pd  # takes a second, for which errors in the command need not wait
+    """Read learning curves, with one column per metric, indexed by iteration; empty if there is no file.
+
+    Missing and infinite values are NaN.
+    """
+    import pandas as pd  # imported here, because it takes a second, and errors in the command should appear before
 
     if not path.is_file():
         return pd.DataFrame()

@@ -1,4 +1,4 @@
-"""Torch's global settings as a context manager, and devices by their names."""
+"""Torch's global settings as a context manager, and the choice of a device by its name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["find_device", "torch_settings"]
 
 
 def find_device(device: str | int | torch.device) -> torch.device:
-    """The device of this machine that a word names.
+    """Return the device of this machine that a name stands for.
 
     Args:
-        device: As for torch, such as ``cpu`` or ``cuda:0``; ``gpu`` for the accelerator of this machine, whatever its
-            kind, and ``auto`` for it or, where there is none, the CPU.
+        device: A device of torch, such as ``cpu`` or ``cuda:0``; ``gpu`` for the accelerator of this machine, whatever
+            its kind; ``auto`` for the accelerator or, if there is none, the CPU.
 
     Raises:
         ConfigError: If there is no such device.
@@ -46,15 +46,16 @@ def find_device(device: str | int | torch.device) -> torch.device:
 
 @contextmanager
 def torch_settings(threads: int | None = None, tf32: bool | None = None) -> Iterator[None]:
-    """Inside the block: some CPU threads, TF32 or not, and numbers below 1.2e-38 (double: 2.2e-308) count as zero.
+    """Set the number of CPU threads and the use of TF32 inside the block, and treat subnormal numbers as zero.
 
-    A CPU computes with such subnormal numbers many times as slowly. A trained network with saturated units makes a few
-    percent of them, among activations, gradients and their squares, and its iteration took five times as long.
+    Subnormal numbers are those below 1.2e-38 (in double precision 2.2e-308), with which CPUs compute many times more
+    slowly. In a trained network with saturated units a few percent of the activations, gradients and squared gradients
+    were subnormal, and its iteration took five times as long.
 
     Args:
-        threads: CPU threads; None keeps their number.
-        tf32: Whether float32 products and convolutions of a GPU may use TF32. None keeps torch's default, which allows
-            it for convolutions alone.
+        threads: The number of CPU threads; None keeps the current number.
+        tf32: Whether float32 products and convolutions on a GPU may use TF32. None keeps torch's default, which allows
+            it only for convolutions.
 
     Example:
         >>> with torch_settings(threads=1, tf32=True):

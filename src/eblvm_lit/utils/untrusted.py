@@ -1,4 +1,4 @@
-"""Readers of files that a stranger may have written: what is damaged, or too large to be honest, is refused."""
+"""Readers of files that a stranger may have written; damaged and suspiciously large files are refused."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from eblvm_lit.errors import DataError
 
 __all__ = ["read_tensors", "read_yaml", "refuse_endless"]
 
-# Limits that files of this package are far from. A configuration has 10 kB, 300 values and 8 levels. The pickle of a
-# checkpoint has 150 bytes for each tensor, and may have 32 times as many as a configuration.
+# Limits far above the files of this package. MOST limits the bytes and values of a configuration, which usually has
+# 10 kB, 300 values and 8 levels. The pickle in a checkpoint, with 150 bytes for each tensor, may have 32 times as many
+# bytes.
 MOST = 2**17
 LEVELS = 40
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML is built with it
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML is built with it
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a configuration as plain containers; interpolations stay text.
+    """Read a YAML file of a configuration as plain containers; interpolations stay text.
 
-    Aliases are refused: some hundred bytes of them stand for gigabytes, and this package writes none.
+    Aliases are refused, because a few hundred bytes of them can stand for gigabytes, and this package writes none.
 
     Raises:
-        DataError: If it is no YAML, too large, or has aliases.
+        DataError: If the file is not YAML, is too large, or has aliases.
         OSError: If there is no such file.
     """
     text = path.read_bytes()
@@ -35,7 +36,7 @@ def read_yaml(path: Path) -> Any:
         levels = accumulate(
             isinstance(event, yaml.CollectionStartEvent)
             - isinstance(event, yaml.CollectionEndEvent)
-            # an alias stands for levels without end
+            # an alias may stand for endlessly many levels, so it exceeds the limit at once
             + LEVELS * isinstance(event, yaml.AliasEvent)
             for event in yaml.parse(text, LOADER)
         )
@@ -47,16 +48,16 @@ def read_yaml(path: Path) -> Any:
 
 
 def refuse_endless(node: Any, name: str) -> None:
-    """Refuse nested containers with more levels or values than an honest configuration has.
+    """Refuse nested containers with more levels or values than a real configuration has.
 
-    Containers that hold one another several times, or themselves, are counted as often as they are met.
+    A container that occurs several times, or inside itself, is counted each time.
 
     Args:
-        node: Plain containers.
-        name: What they are, for the error.
+        node: The plain containers.
+        name: Their name, for the error.
 
     Raises:
-        DataError: If there are too many.
+        DataError: If there are too many levels or values.
 
     Example:
         >>> refuse_endless({"a": [1, {"b": 2}]}, "config")
@@ -76,27 +77,27 @@ def refuse_endless(node: Any, name: str) -> None:
 
 
 def read_tensors(path: Path) -> Any:
-    """Read what ``torch.save`` wrote, as data: nothing in it is executed.
+    """Read a file that ``torch.save`` wrote as data: no code in it is executed.
 
-    The checksums of the file are compared first, because ``torch.load`` gives other values without a word where bits
-    have changed.
+    The checksums of the file are compared first, because ``torch.load`` silently returns wrong values if bits have
+    changed.
 
     Raises:
-        DataError: If it is damaged, cut off or another kind of file, holds more than data, or is compressed.
+        DataError: If the file is damaged, cut off or of another kind, contains more than data, or is compressed.
     """
-    import torch  # takes seconds, for which errors in the command need not wait
+    import torch  # imported here, because it takes seconds, and errors in the command should appear before
 
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-            # a folder, of which torch reads nothing, or a pickle without end
+            # members that are folders, which torch does not read, or suspiciously large pickles
             odd = [
                 x for x in members if x.external_attr & 16 or (x.filename.endswith(".pkl") and x.file_size > 32 * MOST)
             ]
             if odd or sum(x.file_size for x in members) > path.stat().st_size or file.testzip():
                 raise zipfile.BadZipFile
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises half a dozen types for files that are none of its own
+    except Exception as error:  # torch raises half a dozen types of exceptions for files of another kind
         found = re.search(r"GLOBAL\s+([\w.]+)", str(error))
         reason = f"it names {found[1]}, and only data are read" if found else "damaged, cut off, or of another kind"
         raise DataError(f"{path} is not a readable checkpoint ({reason}).") from None

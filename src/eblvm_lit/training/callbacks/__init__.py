@@ -1,1 +1,1 @@
-"""Lightning callbacks: evaluation, figures, checkpoints, averages and the reasons to stop."""
+"""Lightning callbacks: evaluation, figures, checkpoints, averages, and stopping at errors and signals."""

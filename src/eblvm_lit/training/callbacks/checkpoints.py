@@ -1,4 +1,4 @@
-"""The callback that saves checkpoints: the last, the best by validation, and earlier ones on request."""
+"""The callback that saves checkpoints: the last one, the best one by validation, and earlier ones on request."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints(pl.Callback):
-    """Keeps ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request some earlier ones.
+    """Saves ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request keeps some earlier ones.
 
-    The last is written at each validation, every so many iterations and at the end of the run; the best when the
-    monitored metric has improved. Lightning's ModelCheckpoint forgets the best of a run that resumes in another folder,
-    as each command does by default, and raises where a validation leaves the monitored metric out.
+    The last checkpoint is written at each validation, after every ``every`` iterations and at the end of the run; the
+    best one when the monitored metric has improved. Lightning's ModelCheckpoint loses the best checkpoint of a run that
+    resumes in another folder, as each command does by default, and raises an error if a validation does not compute
+    the monitored metric.
 
     Args:
         save_dir: The run's folder.
-        monitor: Metric that picks the best.
+        monitor: The metric that chooses the best checkpoint.
         mode: ``min`` or ``max``, whether the smallest or the largest value is the best; null: as
             :func:`~eblvm_lit.utils.quantities.direction` says.
-        every: Write the last checkpoint every so many iterations; null: at validations only.
-        keep: How many earlier last checkpoints are kept, the newest ones, as ``checkpoints/iteration_<i>.ckpt``; null
-            keeps all of them.
+        every: The number of iterations between two writes of the last checkpoint; null: at validations only.
+        keep: The number of earlier checkpoints that are kept as ``checkpoints/iteration_<i>.ckpt``, the newest ones;
+            null keeps all of them.
 
     Raises:
-        ConfigError: When training starts, without a mode for a metric of unknown direction.
+        ConfigError: When training starts, if ``mode`` is null and the direction of the metric is unknown.
     """
 
     def __init__(
@@ -63,25 +64,25 @@ class Checkpoints(pl.Callback):
         self.validation: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: the best value and its iteration."""
+        """Return the best value and its iteration, which a resumed run needs."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of :meth:`state_dict`; the best by another metric is none."""
+        """Restore the best value, unless it is of another metric than the one that is monitored now."""
         best = state_dict["best"]
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add the values of the last validation, and the names of loggers' runs, which a resumed run continues."""
+        """Add the values of the last validation, and the names of the loggers' runs, which a resumed run continues."""
         checkpoint["validation"] = dict(self.validation)
         checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Restore the values of the last validation: a run that resumes at its end has no further one."""
+        """Restore the values of the last validation, because a run that resumes at its end has no further one."""
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Find the direction of the monitored metric, now that all metrics of the run are there."""
+        """Find the direction of the monitored metric, now that all metrics of the run are built."""
         self.sign = self.sign or direction(self.monitor)
         if not self.sign:
             raise ConfigError(
@@ -89,11 +90,11 @@ class Checkpoints(pl.Callback):
             )
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Copy the checkpoints of the run that is resumed also where no iteration was left."""
+        """Copy the checkpoints of the resumed run, also if no iteration was left to train."""
         self._take_over(trainer)
 
     def _take_over(self, trainer: pl.Trainer) -> None:
-        """Copy the last and the best checkpoint of the run that is resumed: this run's folder has both from here on.
+        """Copy the last and the best checkpoint of the resumed run into this run's folder, once.
 
         It is called when the first minibatch is done: until then the run may be refused.
         """
@@ -113,7 +114,10 @@ class Checkpoints(pl.Callback):
                 copy_whole(source, target)
 
     def _is_best(self, path: Path) -> bool:
-        """Whether a file holds the best checkpoint so far; after going back it may be of a later iteration."""
+        """Return whether a file is the best checkpoint so far.
+
+        It may be a later one, if the run was resumed from an iteration before that checkpoint.
+        """
         if self.best is None or not path.is_file():
             return False
         found = load_checkpoint(path)
@@ -122,18 +126,18 @@ class Checkpoints(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
-            logger.save()  # first: a run that resumes from here reads the curves up to here
+            logger.save()  # before the checkpoint, because a run that resumes from it reads the curves up to here
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        """Save the last state, and keep copies of the newest ones."""
+        """Save the last checkpoint, and keep copies of the newest ones."""
         self._save(trainer, self.last_path)
         if self.keep == 0 or not trainer.is_global_zero:
             return
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
         kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
-        known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # others are the user's
-        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones are of a run that was ahead
+        known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # other files are the user's
+        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones belong to an earlier, longer run
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
 
@@ -141,14 +145,14 @@ class Checkpoints(pl.Callback):
         return self.every is not None and trainer.global_step % self.every == 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last state, if it is due; not before a validation, which a resumed run would skip."""
+        """Save the last checkpoint, if it is due and no validation follows, which a resumed run would skip."""
         self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:
             self._save_last(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Save the last state, and the best if this is it."""
+        """Save the last checkpoint, and the best one if the monitored metric has improved."""
         found = trainer.callback_metrics
         self.validation = {name: float(value) for name, value in found.items() if name.startswith("val/")}
         waiting = any(callback.waiting for callback in trainer.callbacks if isinstance(callback, Evaluation))
@@ -164,5 +168,5 @@ class Checkpoints(pl.Callback):
             self._save(trainer, self.last_path)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Save the last state."""
+        """Save the last checkpoint of the run."""
         self._save(trainer, self.last_path)

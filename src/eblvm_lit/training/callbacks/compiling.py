@@ -1,4 +1,4 @@
-"""The callback that compiles the whole iteration, and what ``method.compile=auto`` chooses by."""
+"""The callback that compiles the whole iteration, and the rule behind ``method.compile=auto``."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["Compiling", "choose", "for_full_minibatches"]
 
 log = logging.getLogger(__name__)
 
-LONG = 5_000  # iterations
+LONG = 5_000  # iterations from which on compilation saves more time than it takes
 
 
 def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -> tuple[bool, str]:
-    """Whether to compile, and the reason in words.
+    """Return whether to compile, and the reason in words.
 
-    ``auto`` compiles runs of 5,000 iterations or more. Compilation takes 12 to 40 s on one core, and saves 0.9 ms (DSM)
-    to 6.7 ms (BiDSM, K = N = 5) of an iteration on the checkerboard, 22 ms on Frey faces.
+    ``auto`` compiles runs of 5,000 iterations or more. Compilation takes 12 to 40 s on one core. In each iteration it
+    saves 0.9 ms (DSM) to 6.7 ms (BiDSM, K = N = 5) on the checkerboard, and 22 ms on Frey faces.
 
     Args:
-        mode: ``method.compile``.
-        device: Where the run is.
-        max_steps: The iterations of the run; a resumed run has the same, and makes the same choice.
+        mode: The value of ``method.compile``.
+        device: The device of the run.
+        max_steps: The number of iterations of the run; a resumed run has the same, and so makes the same choice.
 
     Raises:
-        ConfigError: Where it is true and nothing can compile.
+        ConfigError: If ``mode`` is true and no compiler was found.
 
     Example:
         >>> choose(False, torch.device("cpu"), 20_000)
@@ -55,7 +55,7 @@ def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """Why nothing can be compiled on a device; None if it can."""
+    """Return the reason why nothing can be compiled on a device; None if something can."""
     if torch.__version__ < (2, 14):
         return f"torch {torch.__version__} cannot compile an iteration, and 2.14 can"
     if device.type == "cpu":
@@ -66,17 +66,17 @@ def missing_compiler(device: torch.device) -> str | None:
 
 
 class Compiling(pl.Callback):
-    """Compiles the iteration of a method at its first full minibatch; shorter ones run eagerly.
+    """Compiles the iteration of a method at its first full minibatch; smaller minibatches run eagerly.
 
     Raises:
-        ConfigError: Where compilation fails, with ``method.compile=true`` or several processes.
+        ConfigError: If compilation fails, with ``method.compile=true`` or several processes.
 
     Example:
         >>> trainer = pl.Trainer(callbacks=[Compiling()], max_steps=1, logger=False, enable_checkpointing=False)
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Compile with the next full minibatch, or not."""
+        """Decide whether to compile; the compilation itself happens at the next full minibatch."""
         compiled, sentence = choose(pl_module.compile_mode, pl_module.device, trainer.max_steps)
         log.info("%s", sentence)
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
@@ -86,7 +86,13 @@ class Compiling(pl.Callback):
 
 
 def for_full_minibatches(method: Method, full: int, may_fail: bool) -> Callable[..., dict[str, Tensor]]:
-    """What runs minibatches of one size compiled, and all others eagerly."""
+    """Return a function that runs iterations compiled for minibatches of one size, and eagerly for all others.
+
+    Args:
+        method: The method.
+        full: The number of examples in a full minibatch.
+        may_fail: Whether a failed compilation makes the method run eagerly, instead of raising an error.
+    """
     step = compile_step(method.run_iteration)
     has_run = False
 
@@ -102,7 +108,7 @@ def for_full_minibatches(method: Method, full: int, may_fail: bool) -> Callable[
             return step(state, v, noise)
         try:
             record = step(state, v, noise)
-        except Exception as error:  # those of Dynamo, Inductor and the C++ compiler have no base class in common
+        except Exception as error:  # Dynamo, Inductor and the C++ compiler raise errors without a common base class
             if lacks_memory(error):
                 raise
             cause = getattr(error, "inner_exception", error)

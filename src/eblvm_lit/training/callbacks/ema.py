@@ -20,27 +20,28 @@ __all__ = ["ExponentialAverage", "averaged_of"]
 
 log = logging.getLogger(__name__)
 
-STATISTICS = ("running_mean", "running_var")  # of batch normalisation
+STATISTICS = ("running_mean", "running_var")  # ends of the names of batch normalisation's statistics
 
 
 class ExponentialAverage(pl.Callback):
-    r"""Exponential moving averages of all parameters p, and of the running statistics of normalisation layers.
+    r"""Computes exponential moving averages of all parameters p, and of the running statistics of normalisation layers.
 
     .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma_t \bar p_{t-1} + (1 - \gamma_t)\, p_t, \qquad
         \gamma_t = \min\left(\gamma, \frac{1 + t}{10 + t}\right)
 
-    The decay warms up: 0.55 of an average of 600 iterations with gamma = 0.999 throughout would be the initial values.
-    Other buffers, such as persistent chains, are not averaged. Training and validation use the parameters themselves;
-    ``eval_weights=ema`` computes the final metrics of the averages. References: Bao et al. 2021, code, for deep models,
-    with gamma = 0.999; the warm-up as in TensorFlow's ExponentialMovingAverage and diffusers' EMAModel.
+    The decay warms up: with gamma = 0.999 from the start, the initial values would have a weight of 0.55 in the average
+    after 600 iterations. Other buffers, such as persistent chains, are not averaged. Training and validation use the
+    parameters themselves; ``eval_weights=ema`` computes the final metrics with the averages. References: Bao et al.
+    2021, code, for deep models, with gamma = 0.999; the warm-up as in TensorFlow's ExponentialMovingAverage and
+    diffusers' EMAModel.
 
-    Lightning's EMAWeightAveraging validates with the averages and ends with them as the parameters, and with five
-    iterations in a batch it never updates: it waits for global_step - 1 to be a multiple of its period.
+    Lightning's EMAWeightAveraging validates with the averages and makes them the parameters at the end. With five
+    iterations in a batch it never updates, because it waits for global_step - 1 to be a multiple of its period.
 
     Args:
-        decay: gamma, of one iteration.
-        every: Average every so many iterations, with the product of their decays; iterations_per_batch is at
-            most this, so that none is skipped.
+        decay: The decay gamma of one iteration.
+        every: The number of iterations between two updates, each with the product of the iterations' decays. The block
+            size iterations_per_batch is at most this, so that no update is skipped.
 
     Example:
         >>> import torch
@@ -58,7 +59,12 @@ class ExponentialAverage(pl.Callback):
         self.iteration = 0
 
     def follow(self, live: Mapping[str, Tensor], iteration: int) -> None:
-        """Update the averages with an iteration's values, or start from them; a repeated call does nothing."""
+        """Update the averages with the values after an iteration, or start from them; a repeated call does nothing.
+
+        Args:
+            live: The current values of the parameters and statistics, by name.
+            iteration: The number of iterations done.
+        """
         if not self.averages:
             self.averages = {name: value.detach().clone() for name, value in live.items()}
         elif iteration > self.iteration and iteration % self.every == 0:
@@ -71,29 +77,32 @@ class ExponentialAverage(pl.Callback):
         self.iteration = iteration
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Resume a checkpoint's averages; without any, start from the parameters of the checkpoint."""
+        """Load the averages in a checkpoint; if it has none, they start from its parameters."""
         self.averages = dict(checkpoint.get(AVERAGES, {}))
         self.iteration = checkpoint["eblvm_lit"]["iteration"]
         if not self.averages:
             log.warning("The checkpoint holds no averages of its parameters: they begin with the parameters it holds.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Start from the initial values, or move loaded averages to their device."""
+        """Start the averages from the initial values, or move loaded averages to the device of the parameters."""
         live = averaged_of(pl_module)
         self.averages = {name: value.to(live[name]) for name, value in self.averages.items()}
         self.follow(live, trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Update the averages."""
+        """Update the averages with the current values."""
         self.follow(averaged_of(pl_module), trainer.global_step)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:
-        """Add the averages of the current iteration."""
+        """Add the averages after the current iteration to the checkpoint."""
         self.follow(averaged_of(pl_module), trainer.global_step)
         checkpoint[AVERAGES] = self.averages
 
 
 def averaged_of(method: Method) -> dict[str, Tensor]:
-    """The parameters of a method and its running means and variances, live, by their names in ``state_dict``."""
+    """Return the current parameters, running means and running variances of a method, by their names in ``state_dict``.
+
+    The tensors are not copies: they change as training goes on.
+    """
     statistics = {name: value for name, value in method.named_buffers() if name.endswith(STATISTICS)}
     return {**dict(method.named_parameters()), **statistics}

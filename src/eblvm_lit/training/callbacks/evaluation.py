@@ -1,4 +1,4 @@
-"""The callback that computes metrics at each validation and at the end."""
+"""The callback that computes metrics at each validation and at the end of a run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ __all__ = ["Evaluation"]
 
 
 class Evaluation(pl.Callback):
-    """Computes metrics on the whole validation split at each validation, on the test split at the end.
+    """Computes metrics on the whole validation split at each validation, and on the test split at the end.
 
     Args:
-        metrics: All metrics, by name; the test split gets all of them. The log names those that do not apply.
-        at_validation: Names of the metrics that validations compute.
-        intervals: Iterations between two values of metrics that are too slow for every validation, by name. The last
-            validation computes them, too.
+        metrics: All metrics by name, which are computed on the test split. Those that do not apply are named in the
+            log.
+        at_validation: The names of the metrics that validations compute.
+        intervals: By name, the number of iterations between two values of a metric that is too slow for every
+            validation. The last validation computes all of them.
 
     Attributes:
-        waiting: Whether the last validation has left out some metrics that were not due.
+        waiting: Whether the last validation has left out metrics that were not due.
 
     Raises:
-        ConfigError: If ``at_validation`` names a metric that is not there, or ``intervals`` one that it does not name;
-            and, when training starts, if an interval holds no whole number of validations.
+        ConfigError: If ``at_validation`` names an unknown metric, or ``intervals`` one that is not in
+            ``at_validation``; when training starts, if an interval is not a whole number of validations.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Evaluation(pl.Callback):
                 )
 
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
-        """How numbers are computed that can be computed in several ways, by name; see :meth:`Metric.describe`."""
+        """Return, by name, how numbers with several estimators are computed; see :meth:`Metric.describe`."""
         described: dict[str, str] = {}
         for metric in self.metrics.values():
             described |= metric.describe(method, data)
@@ -64,9 +65,10 @@ class Evaluation(pl.Callback):
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
     ) -> dict[str, float]:
-        """Metrics of one split, under ``<split>/<metric>``, with random numbers keyed by seed, split and metric.
+        """Compute metrics of one split, with random numbers that depend on the seed, the split and the metric.
 
-        Several processes compute collective metrics together, and share the others among them.
+        The result has the names ``<split>/<metric>``. Several processes compute collective metrics together, and divide
+        the other metrics among them.
         """
         rank, size = rank_and_size()
         alone = [name for name in names if not self.metrics[name].collective]
@@ -82,17 +84,17 @@ class Evaluation(pl.Callback):
         return {key: float(value) for key, value in values.items()}
 
     def test(self, method: Method, data: pl.LightningDataModule) -> dict[str, float]:
-        """All metrics on the test split."""
+        """Compute all metrics on the test split."""
         self.metrics = applicable("metrics", self.metrics, method, data)
         return self.compute(method, data, "test", list(self.metrics))
 
     def figures(self) -> dict[str, Figure]:
-        """The figures of metrics that draw what they found, by the metric's name; see :meth:`Metric.figure`."""
+        """Return the figures of metrics that draw their results, by the metric's name; see :meth:`Metric.figure`."""
         drawn = {name: metric.figure() for name, metric in self.metrics.items()}
         return {name: figure for name, figure in drawn.items() if figure is not None}
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Let every metric check that it has what it needs, so that the run does not fail at its end."""
+        """Let every metric check that its files and data are there, so that the run does not fail at its end."""
         between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         for name, interval in self.intervals.items():
             if interval % between:
@@ -108,7 +110,7 @@ class Evaluation(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Log the metrics of the validation split that are due; ``Checkpoints`` may monitor them.
 
-        Values of an earlier validation are taken out of the trainer's: they are of other weights.
+        Values of the previous validation are removed from the trainer's metrics, because the parameters have changed.
         """
         between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         is_last = trainer.global_step + between > trainer.max_steps

@@ -27,13 +27,13 @@ Format = Literal["png", "pdf", "svg"]
 
 
 class Figures(pl.Callback):
-    """Draws figures into ``figures/*.png`` of the run's folder.
+    """Draws figures and saves them as ``figures/*.png`` in the run's folder.
 
     Args:
-        figures: Figures by name; the log names those that do not apply.
+        figures: The figures by name; those that do not apply are named in the log.
         save_dir: The run's folder.
         at_validation: Whether they are also drawn at each validation, as ``density_000600.png`` after 600 iterations.
-        formats: The files of each figure: ``png``, ``pdf``, ``svg``.
+        formats: The file formats of each figure: ``png``, ``pdf``, ``svg``.
 
     Raises:
         ConfigError: If a figure's name could be a path to another folder.
@@ -66,12 +66,13 @@ class Figures(pl.Callback):
 
         Args:
             method: The method.
-            data: Its data, set up.
-            iteration: That of a validation, of which a copy is kept under its number; None at the end of the run.
+            data: The data set of the run, set up.
+            iteration: The iteration of a validation, whose figures are also saved under this number; None at the end
+                of the run.
             of_metrics: Figures that metrics have drawn, by name, which are saved with the others.
 
         Returns:
-            The PNG files without a number, which hold the latest figures.
+            The PNG files without a number in their names, which are the latest figures.
         """
         self.figures = applicable("figures", self.figures, method, data)
         paths = []
@@ -84,7 +85,10 @@ class Figures(pl.Callback):
         return paths
 
     def _save(self, name: str, figure: Figure, iteration: int | None) -> list[Path]:
-        """Save a figure in all formats, and a copy under the number of an iteration; the PNG files without it."""
+        """Save a figure in all formats, with copies under the number of an iteration if it is given.
+
+        Returns the PNG files without the number.
+        """
         files = save(figure, self.folder / name, self.formats)
         if iteration is not None:
             for file in files:
@@ -92,16 +96,16 @@ class Figures(pl.Callback):
         return [file for file in files if file.suffix == ".png"]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Let each figure check the files that it needs."""
+        """Let each figure check that the files it needs are there."""
         self.figures = applicable("figures", self.figures, pl_module, trainer.datamodule)
         for figure in self.figures.values():
             figure.prepare()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Draw, if asked."""
+        """Draw the figures, if ``at_validation`` is true."""
         if self.at_validation:
             for logger in trainer.loggers:
-                logger.save()  # learning curves are drawn from its file
+                logger.save()  # the figure of learning curves reads the logger's file
             if rank_and_size()[0] == 0:
                 paths = self.draw(pl_module, trainer.datamodule, trainer.global_step)
                 log_figures(trainer.loggers, paths, trainer.global_step)

@@ -24,12 +24,12 @@ class LogCurves(
 ):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
 
-    It does so every ``trainer.log_every_n_steps`` iterations: in between, nothing waits for the device. It also logs
-    ``val/loss`` at each validation, which Lightning would log one iteration too early.
+    They are logged every ``trainer.log_every_n_steps`` iterations; in between, the CPU does not wait for the device. It
+    also logs ``val/loss`` at each validation, which Lightning would log one iteration too early.
 
     Attributes:
         rates: The iteration rates logged so far, without validations and the first batch, which may compile.
-        memory: Peak memory of the iterations on a GPU, in MiB; None on a CPU.
+        memory: The peak memory of the iterations on a GPU, in MiB; None on a CPU.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class LogCurves(
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Reset the clock, which starts after the first batch."""
+        """Reset the clock of the iteration rate, which starts after the first batch."""
         self._since = None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Leave the validation out of the measured time and memory."""
+        """Exclude the validation from the measured time and memory."""
         self._since = None
         if pl_module.device.type == "cuda" and self.memory is None:
             self.memory = torch.cuda.max_memory_allocated(pl_module.device) / 2**20
@@ -54,7 +54,7 @@ class LogCurves(
             logger.log_metrics({"val/loss": loss}, step=trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Log, if it is due."""
+        """Log losses, gradient norms, learning rates and the iteration rate, if they are due."""
         iteration = trainer.global_step
         now = time.perf_counter()
         self._since = self._since or (iteration, now)

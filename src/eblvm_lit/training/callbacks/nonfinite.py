@@ -19,36 +19,37 @@ HINT = "lower optimizer.lr or set optimizer.clip_norm; checkpoints written befor
 
 
 class StopOnNonFinite(pl.Callback):
-    """Raises at the first iteration whose loss or gradient norm, at any level, is NaN or infinite.
+    """Raises an error at the first iteration whose loss or gradient norm, at any level, is NaN or infinite.
 
-    The parameters are checked, too, before anything is validated or saved: a finite gradient may make them overflow. So
-    the last saved checkpoint is a good one.
+    The parameters are also checked, before each validation and each checkpoint, because a finite gradient may make them
+    overflow. So the last checkpoint is always finite.
 
     Args:
-        every: Check every so many iterations. On a GPU each check waits for the device. Checks also happen before each
-            validation and each checkpoint: a larger number only makes the reported iteration less exact.
+        every: The number of iterations between two checks, each of which waits for the device on a GPU. Checks also
+            happen before each validation and each checkpoint, so that a larger number only makes the reported iteration
+            less exact.
 
     Raises:
-        NonFiniteError: Names level, quantity and iteration.
+        NonFiniteError: With the name of the level, the quantity and the iteration.
     """
 
     def __init__(self, *, every: PositiveInt = 1) -> None:
         self.every = every
 
     def check(self, method: Method) -> None:
-        """Check the last iteration's losses and gradients."""
+        """Check the losses and gradient norms of the last iteration."""
         self._check(method, method.iterations_done, method.diagnostics)
 
     def _check(self, method: Method, iteration: int, record: Mapping[str, Tensor]) -> None:
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
-        # a quantity with a failure_hint is the cause of the others
+        # if a quantity has a failure_hint, it is the cause of the other broken ones
         hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
-        # a term is more informative than the sum
+        # a term of the loss is more informative than the sum
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
         name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
-        if name is not None:  # a sum of finite numbers may overflow
+        if name is not None:  # None: all numbers are finite, and only their sum overflows
             level, _, quantity = name.partition("_")
             raise NonFiniteError(
                 f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
@@ -56,7 +57,7 @@ class StopOnNonFinite(pl.Callback):
             )
 
     def check_parameters(self, method: Method) -> None:
-        """Check the last iteration, and the parameters."""
+        """Check the losses and gradient norms of the last iteration, and all parameters."""
         self.check(method)
         for network, module in method.networks().items():
             for name, parameter in module.named_parameters():
@@ -67,25 +68,25 @@ class StopOnNonFinite(pl.Callback):
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Check the iterations since the last call that are due."""
+        """Check the iterations of this batch that are due."""
         for iteration, record in pl_module.records.items():
             if iteration % self.every == 0:
                 self._check(pl_module, iteration, record)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Check before anything is validated."""
+        """Check the parameters before they are validated."""
         self.check_parameters(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Check the validation loss before anything is saved: it may overflow for finite parameters."""
+        """Check the validation loss before a checkpoint is saved: it may overflow for finite parameters."""
         loss = trainer.callback_metrics["val/loss"].item()
         if not math.isfinite(loss):
             raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iterations_done}: {HINT}")
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict) -> None:  # noqa: ARG002
-        """Check before anything is saved."""
+        """Check the parameters before they are saved."""
         self.check_parameters(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Check before anything is tested."""
+        """Check the parameters before they are tested."""
         self.check_parameters(pl_module)

@@ -19,9 +19,10 @@ __all__ = ["Preemption", "stopping_signals"]
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """The signals that stop a run: batch systems send SIGTERM or SIGUSR1, terminals SIGINT, or SIGHUP when they close.
+    """Return the signals that stop a run.
 
-    Where SIGHUP is ignored, as nohup asks for, it stays ignored.
+    Batch systems send SIGTERM or SIGUSR1, terminals SIGINT, or SIGHUP when they close. If SIGHUP is ignored, as under
+    nohup, it stays ignored.
 
     Example:
         >>> signal.SIGTERM in stopping_signals()
@@ -36,12 +37,12 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 class Preemption(pl.Callback):
-    """On SIGTERM, SIGINT, SIGUSR1 or SIGHUP, finishes the iteration, writes a checkpoint and stops the run.
+    """Finishes the iteration, writes a checkpoint and stops the run on SIGTERM, SIGINT, SIGUSR1 or SIGHUP.
 
-    The handler only sets a flag: Lightning's own handler acts inside of the signal, where several processes deadlock.
-    After each batch, all processes ask whether one of them was told to stop. A second SIGINT does what it
-    does without this callback, as all signals do before and after training; a second SIGTERM waits, because torchrun
-    passes on what SLURM sends to its processes, too.
+    The handler only sets a flag, because Lightning's own handler acts inside the signal handler, where several
+    processes deadlock. After each batch, all processes ask whether one of them has received a signal. A second SIGINT
+    has its usual effect, as all signals have before and after training. A second SIGTERM has no further effect, because
+    a process may receive the same SIGTERM of SLURM twice, once directly and once from torchrun.
 
     Args:
         save_dir: The run's folder.
@@ -58,16 +59,17 @@ class Preemption(pl.Callback):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = number
-        self._method.stopping = rank_and_size()[1] == 1  # several processes finish their batch together
+        # a single process stops after the current iteration; several processes finish their batch together
+        self._method.stopping = rank_and_size()[1] == 1
         if number == signal.SIGINT:
             signal.signal(number, self._before.pop(number))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Handle signals from here on, instead of Lightning."""
+        """Install the signal handlers, in place of Lightning's."""
         self.received = 0
         self._method = pl_module
         pl_module.stopping = False
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+        if threading.current_thread() is threading.main_thread():  # Python allows signal handlers only there
             self._before = {number: signal.signal(number, self._receive) for number in stopping_signals()}
 
     def _restore(self) -> None:
@@ -75,7 +77,7 @@ class Preemption(pl.Callback):
             signal.signal(*self._before.popitem())
 
     def _save_and_stop(self, trainer: pl.Trainer, *, leave: bool = True) -> None:
-        """Save and stop, if a signal came to any process; all of them call this at the same time."""
+        """Save a checkpoint and stop, if any process has received a signal; all processes call this together."""
         number = largest_over_ranks(self.received)
         if number:
             self.received = number
@@ -88,19 +90,19 @@ class Preemption(pl.Callback):
                 )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and stop, if a signal asked for it; before a validation, which a resumed run would skip, only save."""
+        """Save and stop, if a signal has come; only save if a validation follows, which a resumed run would skip."""
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         self._save_and_stop(trainer, leave=not validates)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Save and stop, if a signal asked for it."""
+        """Save a checkpoint and stop, if a signal has come."""
         self._save_and_stop(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Stop if a signal came after the last validation, and handle signals no longer."""
+        """Remove the signal handlers, and stop if a signal came after the last validation."""
         self._restore()
         self._save_and_stop(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Method, exception: BaseException) -> None:  # noqa: ARG002
-        """Handle signals no longer."""
+        """Remove the signal handlers after an error."""
         self._restore()

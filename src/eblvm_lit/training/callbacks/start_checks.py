@@ -1,4 +1,4 @@
-"""The callback that refuses, before and after the first iterations, what would train wrongly without a word."""
+"""The callback that refuses, before and after the first iterations, methods that would silently train wrongly."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class StartChecks(pl.Callback):
-    """Checks the sizes of minibatches, the shape of energies, statistics of normalisation, and who moves parameters.
+    """Checks minibatch sizes, the shape of energies, batch normalisation, and that each parameter is optimized.
 
-    After three iterations it also checks the gradients. In the first one those of a network behind a layer of zeros are
-    zero, and those of BiDVL's generator.
+    After three iterations it also checks that gradients are not zero. In the first iteration they may be: those of a
+    network behind a layer that is initialised with zeros, and those of BiDVL's generator.
 
     Raises:
-        ConfigError: When training starts, with what does not fit; and for parameters without a gradient.
+        ConfigError: When training starts, if a check fails; after three iterations, if all gradients of a group are
+            zero.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Check."""
+        """Make all checks that need no iteration."""
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         for n in data.batch_sizes():
             pl_module.check_batch_size(n)
@@ -44,15 +45,21 @@ class StartChecks(pl.Callback):
             refuse_shape(pl_module.parts.energy, data.as_float(data.splits.train[:1]).to(pl_module.device))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Check the gradients, once."""
+        """Check the gradients once, after three iterations."""
         if 3 in pl_module.records:
             refuse_still(pl_module)
 
 
 def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
-    """Refuse what several processes cannot share; a run asks before it starts them, which takes a minute.
+    """Refuse minibatches and methods that several processes cannot share.
 
-    Only an epoch's last minibatch may be too small to be divided: otherwise all processes would do the same.
+    A run also checks this before it starts the other processes, because starting them takes a minute. Only the last
+    minibatch of an epoch may be too small to be divided; if all were, all processes would do the same work.
+
+    Args:
+        method: The method.
+        data: The data set, set up.
+        size: The number of processes.
     """
     if size > 1:
         check_shared(max(data.train_batch_sizes()), size)
@@ -61,7 +68,7 @@ def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
 
 
 def refuse_local_statistics(method: Method) -> None:
-    """Refuse a batch normalisation of torch, whose statistics are of one process among several."""
+    """Refuse torch's batch normalisation, whose statistics would be those of one process among several."""
     for name, part in local_batch_norms(method).items():
         raise ConfigError(
             f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
@@ -70,7 +77,7 @@ def refuse_local_statistics(method: Method) -> None:
 
 
 def refuse_unmoved(method: Method) -> None:
-    """Refuse a parameter that wants a gradient and is in no group, unless its network is fixed."""
+    """Refuse a parameter that requires a gradient and is in no parameter group, unless its network is fixed."""
     networks = method.networks()
     known = {id(p) for name in method.fixed for p in networks[name].parameters()}
     for group in method.groups.values():
@@ -84,10 +91,11 @@ def refuse_unmoved(method: Method) -> None:
 
 
 def refuse_still(method: Method) -> None:
-    """Refuse a group whose gradients are exactly zero in all iterations on record, and name single tensors without one.
+    """Refuse a parameter group whose gradients were exactly zero in all recorded iterations.
 
-    A tensor has had no gradient if the moving means of its optimizer are zero. A single number is not named: the
-    constant of an energy cancels in scores, and in differences of energies. A group that makes no step has no record.
+    Single tensors without a gradient are only named in the log. A tensor has had no gradient if the moving means of its
+    optimizer are zero. Tensors with one element are not named, because the additive constant of an energy cancels in
+    scores and in differences of energies. A group that was not optimized has no record.
     """
     state = cast(TrainState, method.current_state)
     for name, group in method.groups.items():
@@ -106,16 +114,17 @@ def refuse_still(method: Method) -> None:
 
 
 def refuse_shape(energy: Energy, v: Tensor) -> None:
-    """Refuse an energy that does not have one value for each example: broadcast, it would train wrongly.
+    """Refuse an energy that does not return one value for each example: after broadcasting, it would train wrongly.
 
     Args:
         energy: The energy.
         v: A training example, shape (1, *event), floats.
     """
-    n = next(n for n in (5, 6, 7, 8) if n not in (*energy.event_shape, energy.h_dim))  # not taken for another size
+    # a number of examples that equals no other size, so that shapes are not confused
+    n = next(n for n in (5, 6, 7, 8) if n not in (*energy.event_shape, energy.h_dim))
     dtype = next((p.dtype for p in energy.parameters()), v.dtype)
     v = v.to(dtype).expand(n, *v.shape[1:])
-    copied = copy.deepcopy(energy).eval()  # no pass moves a buffer of the energy itself
+    copied = copy.deepcopy(energy).eval()  # a copy, so that the forward pass changes no buffer of the energy itself
     with torch.no_grad():
         found = {"energy(v, h)": copied.energy(v, v.new_zeros(n, energy.h_dim)).shape}
         if isinstance(copied, MarginalEnergy):

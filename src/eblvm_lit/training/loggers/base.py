@@ -1,4 +1,4 @@
-"""What all loggers are told beside metrics: figures, and the final metrics of a run."""
+"""Functions that log to all loggers of a run: figures, final metrics, and the continuation of resumed runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from eblvm_lit.training.loggers.wandb import WandbRun
 
 __all__ = ["figure_tag", "log_figures", "log_results", "logging_to", "resume_runs", "run_names", "upload_checkpoints"]
 
-# Loggers of runs that have a name, by which they resume.
+# The loggers whose runs have a name or id, by which a resumed run continues them.
 NAMED = (WandbRun, MLFlowRun, TrackioRun)
 
 
 def figure_tag(path: Path, iteration: int) -> str:
-    """The name under which a figure is logged, the same at all iterations.
+    """Return the name under which a figure is logged, which is the same at all iterations.
 
     Example:
         >>> figure_tag(Path("figures/density.png"), 600), figure_tag(Path("figures/density_000600.png"), 600)
@@ -40,9 +40,9 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
     """Log figures to the loggers that show them.
 
     Args:
-        loggers: Those of the trainer.
-        paths: The files of the figures, as PNG.
-        iteration: The iteration that they show.
+        loggers: The loggers of the trainer.
+        paths: The PNG files of the figures.
+        iteration: The iteration at which they were drawn.
     """
     for logger in loggers:
         for path in paths:
@@ -51,22 +51,22 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
             elif isinstance(logger, TensorBoardLogger):
                 pixels = np.asarray(Image.open(path).convert("RGB"))
                 logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
-                logger.experiment.flush()  # the last figures come after Lightning has finished with the logger
+                logger.experiment.flush()  # the last figures are logged after Lightning has closed the logger
 
 
 def run_names(loggers: Sequence[Logger]) -> dict[str, Any]:
-    """The names of the runs that loggers have begun, for :func:`resume_runs`."""
+    """Return the names of the runs that loggers have started, for :func:`resume_runs`."""
     return {type(logger).__name__: logger.version for logger in loggers if isinstance(logger, NAMED)}
 
 
 def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Path, iteration: int) -> None:
-    """Continue the runs of loggers; called before anything is logged.
+    """Let the loggers continue their runs; this is called before anything is logged.
 
     Args:
-        loggers: Those of the trainer.
-        names: As :func:`run_names` gave them.
-        folder: That of the run that is resumed.
-        iteration: Where it is resumed.
+        loggers: The loggers of the trainer.
+        names: The result of :func:`run_names`, from the checkpoint.
+        folder: The folder of the resumed run.
+        iteration: The iteration at which it is resumed.
     """
     for logger in loggers:
         if isinstance(logger, CSVCurves):
@@ -77,11 +77,11 @@ def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Pat
 
 @contextmanager
 def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Log inside the block, and end the runs of the loggers with it: the next job of this process has runs of its own.
+    """End the runs of the loggers at the end of the block, so that the next job of this process starts its own.
 
     Args:
         loggers: The loggers of a run.
-        config: What they log first, as the configuration of the run.
+        config: The configuration of the run, which is logged first; None if it is logged elsewhere.
     """
     failed = True
     try:
@@ -91,7 +91,7 @@ def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = Non
         failed = False
     finally:
         for logger in loggers:
-            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that ends it
+            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that would end the run
                 logger.finalize("failed" if failed else "success")
         if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
             wandb.finish(exit_code=int(failed))
@@ -99,7 +99,7 @@ def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = Non
 
 @rank_zero_only
 def upload_checkpoints(loggers: Sequence[Logger], folder: Path) -> None:
-    """Let the loggers that are asked to do so upload the checkpoints of a run, which are in its folder."""
+    """Upload the checkpoints in the folder of a run, with each logger that is configured to do so."""
     for logger in loggers:
         if isinstance(logger, WandbRun) and logger.log_checkpoints:
             logger.upload_checkpoints(folder)
@@ -107,7 +107,7 @@ def upload_checkpoints(loggers: Sequence[Logger], folder: Path) -> None:
 
 @rank_zero_only
 def log_results(loggers: Sequence[Logger], metrics: Mapping[str, float], config: Mapping[str, Any]) -> None:
-    """Log the final metrics, in TensorBoard beside the configuration, under HPARAMS."""
+    """Log the final metrics; in TensorBoard they appear with the configuration, under HPARAMS."""
     step = int(metrics["iteration"])
     final = {k: v for k, v in metrics.items() if k.startswith("test")}
     for logger in loggers:

@@ -17,13 +17,13 @@ __all__ = ["CSVCurves", "earlier_rows", "read_rows"]
 
 
 def read_rows(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of a file written by :class:`CSVCurves`, without empty cells."""
+    """Read the rows of a file that :class:`CSVCurves` wrote, without empty cells."""
     with open(path, newline="") as file:
         return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 
 def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
-    """The rows of the earlier part of a run up to an iteration, by iteration; none if there is no file."""
+    """Return the rows of a file up to an iteration, by iteration; empty if there is no file."""
     if not path.is_file():
         return {}
     rows = {int(row.pop("iteration")): row for row in read_rows(path)}
@@ -33,11 +33,11 @@ def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
 class CSVCurves(Logger):
     """Writes ``metrics.csv``: one row per iteration with logged values, sorted by ``iteration``.
 
-    Lightning's CSV logger names the column ``step`` and deletes the file when a run is resumed; this one keeps the
+    Lightning's CSV logger names the column ``step`` and deletes the file when a run is resumed. This logger keeps the
     rows up to the iteration at which the run resumes. The file is replaced atomically, so it is never incomplete.
 
     Args:
-        save_dir: The run folder.
+        save_dir: The folder of the run.
 
     Example:
         >>> import tempfile
@@ -57,22 +57,22 @@ class CSVCurves(Logger):
 
     @property
     def name(self) -> str:
-        """Required by Lightning."""
+        """The name of the logger, which Lightning requires."""
         return "csv"
 
     @property
     def version(self) -> str:
-        """Required by Lightning."""
+        """An empty version, which Lightning requires."""
         return ""
 
     @property
     @rank_zero_experiment
     def experiment(self) -> CSVCurves:
-        """The logger itself."""
+        """The logger itself, as it has no other object to log to."""
         return self
 
     def resume(self, folder: Path, iteration: int) -> None:
-        """Take over the curves of the earlier part of a run, from its folder, up to an iteration."""
+        """Read the curves of the resumed run from its folder, up to the iteration at which it resumes."""
         self.rows = earlier_rows(folder / "metrics.csv", iteration)
 
     @rank_zero_only
@@ -87,11 +87,11 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Ignored: ``config.yaml`` in the run folder has them."""
+        """Do nothing, because ``config.yaml`` in the run's folder has the settings."""
 
     @rank_zero_only
     def save(self) -> None:
-        """Write the file."""
+        """Write all rows to ``metrics.csv``."""
         columns = sorted({key for row in self.rows.values() for key in row})
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, ["iteration", *columns])
@@ -102,6 +102,6 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write the rows that are not in the file; without any it stays, because the run may have been refused."""
+        """Write the file if there are unsaved rows; otherwise it stays, because the run may have been refused."""
         if self._unsaved:
             self.save()

@@ -16,32 +16,32 @@ __all__ = ["MLFlowRun"]
 
 
 class MLFlowRun(MLFlowLogger):
-    """Lightning's logger with the labels of this package, figures, and runs that resume.
+    """Lightning's logger for MLflow, with this package's tags, figures, and runs that can be resumed.
 
     Args:
-        experiment_name: The MLflow experiment.
-        tracking_uri: A file of this machine, or the address of a server.
-        run_name: Name of the run; None uses the overrides of the command line.
+        experiment_name: The name of the MLflow experiment.
+        tracking_uri: A database file on this machine, or the address of a server.
+        run_name: The name of the run; None uses the overrides of the command line.
     """
 
     def __init__(self, *, experiment_name: str, tracking_uri: str, run_name: str | None = None) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves this machine unasked
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no data leaves this machine unasked
         job = Job.current()
         tags = {"job": job.kind, "group": job.group or "", **job.choices}
         super().__init__(experiment_name, run_name or job.name, tracking_uri, tags)
 
     def resume(self, run_id: str | None) -> None:
-        """Continue an earlier run; called before anything is logged."""
+        """Continue an earlier run of MLflow; this is called before anything is logged."""
         self._run_id = run_id
 
     @rank_zero_only
     def log_hyperparams(self, params: Any) -> None:
-        """Log the configuration, once: MLflow raises where a value changes, as that of ``ckpt`` does on resuming."""
+        """Log the configuration once: MLflow raises an error if a value changes, as ``ckpt`` does on resuming."""
         if not self.experiment.get_run(self.run_id).data.params:
             super().log_hyperparams(params)
 
     @rank_zero_only
     def log_image(self, key: str, images: Sequence[str], step: int | None = None) -> None:
-        """Log the files of images, as Lightning's logger for W&B does."""
+        """Log image files, with the arguments of Lightning's logger for W&B."""
         for image in images:
             self.experiment.log_image(self.run_id, Image.open(image), key=key, step=step)

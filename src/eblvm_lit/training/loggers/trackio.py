@@ -20,10 +20,10 @@ class TrackioRun(Logger):
     """Logs curves, figures and settings to Trackio, for which Lightning 2.6 has no logger.
 
     Args:
-        save_dir: The run folder.
-        project: The Trackio project.
-        name: Name of the run, by which Trackio resumes it; None takes that of the folder.
-        space_id: A Space of the Hugging Face Hub; None keeps the run on this machine.
+        save_dir: The folder of the run.
+        project: The name of the Trackio project.
+        name: The name of the run, by which Trackio resumes it; None uses the name of the folder.
+        space_id: The Hugging Face Space that shows the run; None keeps the run on this machine.
     """
 
     def __init__(self, *, save_dir: str, project: str, name: str | None = None, space_id: str | None = None) -> None:
@@ -36,7 +36,7 @@ class TrackioRun(Logger):
 
     @property
     def name(self) -> str:
-        """The project, as of Lightning's logger for W&B."""
+        """The name of the project, as in Lightning's logger for W&B."""
         return self._options["project"]
 
     @property
@@ -46,12 +46,12 @@ class TrackioRun(Logger):
 
     @property
     def experiment(self) -> Any:
-        """The run of Trackio, which begins when it is first asked for."""
+        """The run of Trackio, which starts at the first access."""
         if self._run is None:
             trackio = importlib.import_module("trackio")
             hub = vars(importlib.import_module("huggingface_hub.constants"))
             offline = hub["HF_HUB_OFFLINE"]
-            try:  # a run of this machine, too, would ask the Hub whose its stored token is
+            try:  # otherwise even a run that stays on this machine asks the Hub for the owner of the stored token
                 hub["HF_HUB_OFFLINE"] = offline or self._options["space_id"] is None
                 self._run = trackio.init(name=self._name, **self._options)
             finally:
@@ -59,13 +59,13 @@ class TrackioRun(Logger):
         return self._run
 
     def resume(self, name: str | None) -> None:
-        """Continue an earlier run; called before anything is logged."""
+        """Continue an earlier run of Trackio; this is called before anything is logged."""
         self._name = name or self._name
         self._options["resume"] = "allow"
 
     @rank_zero_only
     def log_hyperparams(self, params: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Log the configuration."""
+        """Log the configuration of the run."""
         self.experiment.config.update(params)
 
     @rank_zero_only
@@ -75,6 +75,6 @@ class TrackioRun(Logger):
 
     @rank_zero_only
     def log_image(self, key: str, images: Sequence[str], step: int | None = None) -> None:
-        """Log the files of images, as Lightning's logger for W&B does."""
+        """Log image files, with the arguments of Lightning's logger for W&B."""
         for image in images:
             self.log_metrics({key: importlib.import_module("trackio").Image(image)}, step)

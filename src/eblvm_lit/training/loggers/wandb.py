@@ -17,19 +17,19 @@ __all__ = ["WandbRun"]
 
 
 class WandbRun(WandbLogger):
-    """Lightning's logger with the labels of this package, ``iteration`` as x axis, and best values in the summary.
+    """Lightning's logger for W&B, with this package's tags, ``iteration`` as x axis, and best values in the summary.
 
     The runs of one experiment and one sweep form a group. A resumed run continues the same W&B run.
 
     Args:
-        save_dir: The run folder.
-        project: The W&B project.
-        entity: User or team; None uses the default of the user.
-        name: Name of the run; None uses the overrides of the command line.
-        group: Group of the run; None uses the experiment and the sweep.
+        save_dir: The folder of the run.
+        project: The name of the W&B project.
+        entity: The user or team; None uses the user's default.
+        name: The name of the run; None uses the overrides of the command line.
+        group: The group of the run; None uses the experiment and the sweep.
         tags: Tags in addition to experiment, method, data and model.
-        offline: Write to ``save_dir`` only, for a later ``wandb sync``; the same as ``mode=offline``.
-        mode: W&B's own word; None takes it from the environment, as W&B does.
+        offline: Whether to write only to ``save_dir``, for a later ``wandb sync``; the same as ``mode=offline``.
+        mode: The mode of W&B; None uses the environment variable WANDB_MODE, as W&B does.
         log_checkpoints: Whether to upload the last and the best checkpoint as an artifact.
 
     Example:
@@ -63,19 +63,20 @@ class WandbRun(WandbLogger):
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
             mode=mode,  # Lightning's "offline" sets a variable that outlives this run
-            settings={"quiet": True, "silent": mode == "offline"},  # else it prints up to thirty lines a job
+            # otherwise W&B prints up to thirty lines for each job
+            settings={"quiet": True, "silent": mode == "offline"},
         )
-        self._wandb_init.pop("anonymous", None)  # Lightning's default, of which W&B warns
+        self._wandb_init.pop("anonymous", None)  # a default of Lightning about which W&B warns
         self.log_checkpoints = log_checkpoints
         self._defined: set[str] = set()
 
     def resume(self, run_id: str | None) -> None:
-        """Continue an earlier W&B run; called before anything is logged."""
+        """Continue an earlier W&B run; this is called before anything is logged."""
         self._id = self._wandb_init["id"] = run_id
 
     def upload_checkpoints(self, folder: Path) -> None:
         """Upload the checkpoints in the folder of a run as one artifact."""
-        import wandb  # takes a second, for which runs with other loggers need not wait
+        import wandb  # imported here, because it takes a second, which runs with other loggers save
 
         artifact = wandb.Artifact(f"checkpoint-{self.version}", type="model")
         artifact.add_dir(str(folder / "checkpoints"))
@@ -83,7 +84,7 @@ class WandbRun(WandbLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log values at an iteration; the summary keeps the best value of those whose direction is known."""
+        """Log values at an iteration; the summary keeps the best value of each metric with a known direction."""
         for key in metrics.keys() - self._defined:
             better = {1: "max", -1: "min", 0: None}[direction(key)]
             self.experiment.define_metric(key, step_metric="iteration", summary=better)
