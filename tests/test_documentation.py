@@ -3,6 +3,7 @@
 ``make docs-check`` also runs the commands, shortened, one after the other in a folder of their own.
 """
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -182,10 +183,6 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
         assert path.relative_to(DOCS).as_posix() in shown, f"no page shows {path}"
 
 
-def test_the_pages_are_few():
-    assert len(list(DOCS.glob("*.md"))) <= 13
-
-
 def test_the_picture_of_the_rooms_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
@@ -327,6 +324,40 @@ def test_every_experiment_is_on_a_page_of_results():
     text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients"))
     names = [path.stem for path in (CONF / "experiment").glob("[!_]*.yaml")]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_help_lists_the_options_of_every_group():
+    """One sentence and the public options a group; ``published`` is what a method and a data set choose together."""
+    template = (CONF / "hydra" / "help" / "train.yaml").read_text().split("template: |\n")[1]
+    groups = re.findall(r"^  (\w+): .+\n((?:      .+\n)+)", template, re.MULTILINE)
+    listed = {name: sorted(re.split(r",\s+", options.strip())) for name, options in groups}
+    folders = [folder for folder in CONF.iterdir() if folder.is_dir() and folder.name not in ("hydra", "published")]
+    there = {folder.name: sorted(path.stem for path in folder.glob("[!_]*.yaml")) for folder in folders}
+    assert listed == there
+
+
+def formulas():
+    """Every formula of the pages and of the docstrings, once."""
+    pages = "".join(re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL) for page in PAGES)
+    found = {match[0] or match[1] for match in re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", pages, re.DOTALL)}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                found |= {*re.findall(r":math:`([^`]+)`", text)}
+                found |= {match[1] for match in re.findall(r"( *)\.\. math::(.*(?:\n\1 +.*| *\n(?=\1 ))*)", text)}
+    return sorted(" ".join(tex.split()) for tex in found)
+
+
+def test_the_site_can_draw_every_formula():
+    pytest.importorskip("latex2mathml", reason="the site needs the extra docs")
+    mathml = runpy.run_path(str(DOCS / "site" / "formulas.py"))["mathml"]
+    found = formulas()
+    assert len(found) > 100
+    for tex in found:
+        assert "<math" in mathml(tex)  # which refuses a command that the converter does not know
+    with pytest.raises(ValueError, match="unheard"):
+        mathml(r"\unheard x")
 
 
 # --- the same commands, for real --------------------------------------------------------------------------
