@@ -39,7 +39,7 @@ DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 OWN = ROOT / "examples" / "own_parts"
 # Whose blocks of Python are run. Those of EXAMPLES are rows, and files of the folder OWN.
-PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md"]
+PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md", DOCS / "concepts.md"]
 FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
 LAUNCHERS = {"python", "torchrun", "srun"}
 SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
@@ -186,6 +186,13 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
 def test_the_picture_of_the_rooms_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
+
+
+def test_the_diagrams_of_the_concepts_are_those_of_their_script():
+    drawn = runpy.run_path(str(DOCS / "site" / "concepts.py"))
+    for diagram in drawn["DIAGRAMS"]:
+        file = drawn["PICTURES"] / f"{diagram.__name__}.svg"
+        assert drawn["picture"](diagram) == file.read_text(), "run python docs/site/concepts.py"
 
 
 def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
