@@ -44,7 +44,7 @@ FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "
 LAUNCHERS = {"python", "torchrun", "srun"}
 SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
 # Pages whose tables have commands.
-TABLES = ("papers", "choosing", "options", "python", "performance")
+TABLES = ("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary")
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
