@@ -50,7 +50,7 @@ OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
 }
-DIFFERENCES = "## Where we differ from the released code on purpose"
+DIFFERENCES = "## Where we differ from the authors' code on purpose"
 ALL = [command for page in PAGES for command in commands(page)]
 DISTINCT = list({command.words: command for command in ALL}.values())
 
@@ -183,7 +183,7 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
         assert path.relative_to(DOCS).as_posix() in shown, f"no page shows {path}"
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_code():
+def test_the_picture_of_the_layers_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
 
@@ -219,7 +219,7 @@ def commands_in_tables():
 
 
 def differences():
-    """The overrides that restore the released code where we differ from it."""
+    """The overrides that restore the authors' code where we differ from it."""
     section = (DOCS / "reproduction.md").read_text().split(DIFFERENCES)[1].split("\n## ")[0]
     return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", section, re.MULTILINE)
 
