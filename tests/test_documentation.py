@@ -44,13 +44,15 @@ FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "
 LAUNCHERS = {"python", "torchrun", "srun"}
 SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
 # Pages whose tables have commands.
-TABLES = ("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary")
+TABLES = (
+    *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
+    *("reproduction", "yardsticks", "not_run"),
+)
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
 }
-DIFFERENCES = "## Where we differ from the authors' code on purpose"
 ALL = [command for page in PAGES for command in commands(page)]
 DISTINCT = list({command.words: command for command in ALL}.values())
 
@@ -183,6 +185,20 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
         assert path.relative_to(DOCS).as_posix() in shown, f"no page shows {path}"
 
 
+def anchors(page):
+    """The anchors of a page's headings, as the site's Markdown makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = (re.sub(r"[^\w\s-]", "", title).strip().lower() for title in re.findall(r"^#+ (.+)", text, re.MULTILINE))
+    return {re.sub(r"[-\s]+", "-", title) for title in titles}
+
+
+def test_links_to_sections_find_them():
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, anchor in re.findall(r"\]\(([^)#\s:]*\.md)?#([^)\s]+)\)", text):
+            assert anchor in anchors(page.parent / target if target else page), f"{page.name}: {target}#{anchor}"
+
+
 def test_the_picture_of_the_layers_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
@@ -212,7 +228,7 @@ def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
 def commands_in_tables():
     """Each command in a cell of some pages, once, but those that experiments have; some leave out ``python train.py``."""
     own = "".join(path.read_text() for path in (CONF / "experiment").glob("*.yaml"))
-    text = "".join((DOCS / f"{name}.md").read_text().split(DIFFERENCES)[0] for name in (*TABLES, "reproduction"))
+    text = "".join((DOCS / f"{name}.md").read_text() for name in TABLES)
     whole = re.findall(r"`(?:python )?train\.py ([^`]+)`", text)
     found = {*whole, *re.findall(r"\| `((?:-m )?(?:method|experiment)=\w[^`]+)`", text)}
     return sorted(line for line in found if f"train.py {line}\n" not in own)
@@ -220,8 +236,8 @@ def commands_in_tables():
 
 def differences():
     """The overrides that restore the authors' code where we differ from it."""
-    section = (DOCS / "reproduction.md").read_text().split(DIFFERENCES)[1].split("\n## ")[0]
-    return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", section, re.MULTILINE)
+    page = (DOCS / "differences.md").read_text()
+    return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", page, re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", [*commands_in_tables(), *differences()])
@@ -328,7 +344,7 @@ def is_quoted(quote, sentence):
 
 
 def test_every_experiment_is_on_a_page_of_results():
-    text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients"))
+    text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients", "not_run"))
     names = [path.stem for path in (CONF / "experiment").glob("[!_]*.yaml")]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
