@@ -199,6 +199,14 @@ def test_links_to_sections_find_them():
             assert anchor in anchors(page.parent / target if target else page), f"{page.name}: {target}#{anchor}"
 
 
+def test_pages_use_the_words_that_are_agreed_on():
+    """ "only", "the authors' code", "layers", "minus": one word for each of these things."""
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        found = re.findall(r"\b(?:alone|released|rooms?(?! that can)|finished by|less a)\b", text)
+        assert page.stem == "SECURITY" or not found, f"{page.name}: {found}"
+
+
 def test_the_picture_of_the_layers_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
