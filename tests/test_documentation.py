@@ -3,6 +3,7 @@
 ``make docs-check`` also runs the commands, shortened, one after the other in a folder of their own.
 """
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -38,18 +39,20 @@ DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 OWN = ROOT / "examples" / "own_parts"
 # Whose blocks of Python are run. Those of EXAMPLES are rows, and files of the folder OWN.
-PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md"]
+PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md", DOCS / "concepts.md"]
 FLAGS = {"-m": 1, "--multirun": 1, "--help": 1, "--hydra-help": 1, "--cfg": 2, "--resolve": 1}
 LAUNCHERS = {"python", "torchrun", "srun"}
 SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
 # Pages whose tables have commands.
-TABLES = ("papers", "choosing", "options", "python", "performance")
+TABLES = (
+    *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
+    *("reproduction", "yardsticks", "not_run"),
+)
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
 }
-DIFFERENCES = "## Where we differ from the released code on purpose"
 ALL = [command for page in PAGES for command in commands(page)]
 DISTINCT = list({command.words: command for command in ALL}.values())
 
@@ -182,13 +185,38 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
         assert path.relative_to(DOCS).as_posix() in shown, f"no page shows {path}"
 
 
-def test_the_pages_are_few():
-    assert len(list(DOCS.glob("*.md"))) <= 13
+def anchors(page):
+    """The anchors of a page's headings, as the site's Markdown makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = (re.sub(r"[^\w\s-]", "", title).strip().lower() for title in re.findall(r"^#+ (.+)", text, re.MULTILINE))
+    return {re.sub(r"[-\s]+", "-", title) for title in titles}
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_code():
+def test_links_to_sections_find_them():
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for target, anchor in re.findall(r"\]\(([^)#\s:]*\.md)?#([^)\s]+)\)", text):
+            assert anchor in anchors(page.parent / target if target else page), f"{page.name}: {target}#{anchor}"
+
+
+def test_pages_use_the_words_that_are_agreed_on():
+    """ "only", "the authors' code", "layers", "minus": one word for each of these things."""
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        found = re.findall(r"\b(?:alone|released|rooms?(?! that can)|finished by|less a)\b", text)
+        assert page.stem == "SECURITY" or not found, f"{page.name}: {found}"
+
+
+def test_the_picture_of_the_layers_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"
+
+
+def test_the_diagrams_of_the_concepts_are_those_of_their_script():
+    drawn = runpy.run_path(str(DOCS / "site" / "concepts.py"))
+    for diagram in drawn["DIAGRAMS"]:
+        file = drawn["PICTURES"] / f"{diagram.__name__}.svg"
+        assert drawn["picture"](diagram) == file.read_text(), "run python docs/site/concepts.py"
 
 
 def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
@@ -208,16 +236,16 @@ def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
 def commands_in_tables():
     """Each command in a cell of some pages, once, but those that experiments have; some leave out ``python train.py``."""
     own = "".join(path.read_text() for path in (CONF / "experiment").glob("*.yaml"))
-    text = "".join((DOCS / f"{name}.md").read_text().split(DIFFERENCES)[0] for name in (*TABLES, "reproduction"))
+    text = "".join((DOCS / f"{name}.md").read_text() for name in TABLES)
     whole = re.findall(r"`(?:python )?train\.py ([^`]+)`", text)
     found = {*whole, *re.findall(r"\| `((?:-m )?(?:method|experiment)=\w[^`]+)`", text)}
     return sorted(line for line in found if f"train.py {line}\n" not in own)
 
 
 def differences():
-    """The overrides that restore the released code where we differ from it."""
-    section = (DOCS / "reproduction.md").read_text().split(DIFFERENCES)[1].split("\n## ")[0]
-    return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", section, re.MULTILINE)
+    """The overrides that restore the authors' code where we differ from it."""
+    page = (DOCS / "differences.md").read_text()
+    return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", page, re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", [*commands_in_tables(), *differences()])
@@ -324,9 +352,43 @@ def is_quoted(quote, sentence):
 
 
 def test_every_experiment_is_on_a_page_of_results():
-    text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients"))
+    text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients", "not_run"))
     names = [path.stem for path in (CONF / "experiment").glob("[!_]*.yaml")]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_help_lists_the_options_of_every_group():
+    """One sentence and the public options a group; ``published`` is what a method and a data set choose together."""
+    template = (CONF / "hydra" / "help" / "train.yaml").read_text().split("template: |\n")[1]
+    groups = re.findall(r"^  (\w+): .+\n((?:      .+\n)+)", template, re.MULTILINE)
+    listed = {name: sorted(re.split(r",\s+", options.strip())) for name, options in groups}
+    folders = [folder for folder in CONF.iterdir() if folder.is_dir() and folder.name not in ("hydra", "published")]
+    there = {folder.name: sorted(path.stem for path in folder.glob("[!_]*.yaml")) for folder in folders}
+    assert listed == there
+
+
+def formulas():
+    """Every formula of the pages and of the docstrings, once."""
+    pages = "".join(re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL) for page in PAGES)
+    found = {match[0] or match[1] for match in re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", pages, re.DOTALL)}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                found |= {*re.findall(r":math:`([^`]+)`", text)}
+                found |= {match[1] for match in re.findall(r"( *)\.\. math::(.*(?:\n\1 +.*| *\n(?=\1 ))*)", text)}
+    return sorted(" ".join(tex.split()) for tex in found)
+
+
+def test_the_site_can_draw_every_formula():
+    pytest.importorskip("latex2mathml", reason="the site needs the extra docs")
+    mathml = runpy.run_path(str(DOCS / "site" / "formulas.py"))["mathml"]
+    found = formulas()
+    assert len(found) > 100
+    for tex in found:
+        assert "<math" in mathml(tex)  # which refuses a command that the converter does not know
+    with pytest.raises(ValueError, match="unheard"):
+        mathml(r"\unheard x")
 
 
 # --- the same commands, for real --------------------------------------------------------------------------

@@ -30,22 +30,22 @@ font-family="sans-serif" font-size="13">
 <rect width="100%" height="100%" fill="white"/>"""
 
 
-def rooms():
-    """What each room imports from, at any depth of its modules."""
+def layers():
+    """What each layer imports from, at any depth of its modules."""
     names = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     return {name: {other for path in (PACKAGE / name).rglob("*.py") for other in imported(path)} & names - {name}
             for name in names}  # fmt: skip
 
 
 def imported(path):
-    """The rooms that a module names, also within functions and for types."""
+    """The layers that a module names, also within functions and for types."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("eblvm_lit."):
             yield node.module.split(".")[1]
 
 
 def below(name, arrows):
-    """All rooms that a room stands on."""
+    """All layers that a layer stands on."""
     return arrows[name] | {other for direct in arrows[name] for other in below(direct, arrows)}
 
 
@@ -56,7 +56,7 @@ def level(name, arrows):
 
 def picture():
     """The drawing; an arrow that follows from others is left out."""
-    arrows = rooms()
+    arrows = layers()
     order = sorted(arrows, key=lambda name: (-level(name, arrows), name))
     y = {name: ROW * (i + 0.7) for i, name in enumerate(order)}
     lines = [HEAD.format(height=ROW * len(order) + 10)]

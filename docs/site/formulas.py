@@ -1,9 +1,13 @@
-"""For mkdocs: TeX becomes MathML when the site is built, so that browsers show formulas without a script."""
+"""For mkdocs: TeX becomes MathML when the site is built, so that browsers show formulas without a script.
+
+A command that the converter does not know would stand in the formula with its backslash; the build fails instead.
+"""
 
 import html
 import re
 
 from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 
 # What pymdownx.arithmatex leaves of $...$ and $$...$$.
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
@@ -12,17 +16,35 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 NAME = re.compile(r"<(mi|mo)>([A-Za-z]{2,})</\1>")
 
 
-def on_page_content(content, **_):
+def on_page_content(content, page, **_):
     """Replace the formulas of a page, of its own text and of the docstrings on it."""
-    return FORMULA.sub(_mathml, content)
+
+    def replaced(match):
+        tag, tex = match[1], html.unescape(match[2]).strip()
+        try:
+            markup = mathml(tex, display="block" if tag == "div" else "inline")
+        except ValueError as error:
+            raise PluginError(f"{page.file.src_uri}: {error}") from error
+        return f'<{tag} class="formula">{markup}</{tag}>'
+
+    return FORMULA.sub(replaced, content)
 
 
-def _mathml(match):
-    tag = match[1]
-    tex = html.unescape(match[2]).strip()
+def plain(tex):
+    """The formula in commands that the converter draws well."""
     # A norm's bars do not stretch, and MathML has no negative space.
     tex = re.sub(r"\\[lr]Vert\b", r"\\|", tex).replace(r"\!", "")
-    tex = re.sub(r"\\mathrm\{([A-Za-z]{2,})\}", r"\\operatorname{\1}", tex)
-    markup = convert(tex, display="block" if tag == "div" else "inline")
-    markup = NAME.sub(r'<mo lspace="0.17em" rspace="0.17em">\2</mo>', markup)
-    return f'<{tag} class="formula">{markup}</{tag}>'
+    # Brackets of a given size keep it, whatever an exponent behind them is; \left and \right fit what is between them.
+    tex = re.sub(r"\\[bB]igg?l\b", r"\\left", tex)
+    tex = re.sub(r"\\[bB]igg?r\b", r"\\right", tex)
+    tex = re.sub(r"\\arg\b", r"\\operatorname{arg}", tex)
+    return re.sub(r"\\mathrm\{([A-Za-z]{2,})\}", r"\\operatorname{\1}", tex)
+
+
+def mathml(tex, display="inline"):
+    """The formula as MathML; a ValueError names a command that the converter does not know."""
+    markup = convert(plain(tex), display=display)
+    shown = re.sub(r"<[^>]*>", " ", markup)
+    if unknown := re.search(r"\\[A-Za-z]*", html.unescape(shown)):
+        raise ValueError(f"the formula {tex} has {unknown[0]}, which latex2mathml does not draw")
+    return NAME.sub(r'<mo lspace="0.17em" rspace="0.17em">\2</mo>', markup)

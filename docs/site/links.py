@@ -41,7 +41,7 @@ def on_page_markdown(markdown, page, **_):
 
 
 def _place(target, page):
-    """Where a file of the repository is in the site: its own page, that of its room in the API, or a copy."""
+    """Where a file of the repository is in the site: its own page, that of its folder in the API, or a copy."""
     if target in TOP:
         return TOP[target]
     if target.startswith("docs/"):
