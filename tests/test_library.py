@@ -73,9 +73,10 @@ def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package()
         assert not [name for name in load_file(folder / WEIGHTS) if name.startswith("chain_")]
 
 
-# Classifier distances of samples by the public call, as measured when the model was packed. Of bidvl_mnist it is the card's,
-# of 10,000 samples. 10,000 samples of the others take an hour each: theirs are of 500, and larger than the cards' for that.
-DISTANCES = {"bidvl_mnist": (10_000, 8.3), "bimdsm_mnist": (500, 19.5), "vages_mnist": (500, 15.3)}
+# How many samples are drawn by the public call, and the largest ratio of their classifier distance to the card's, which is
+# of 10,000 samples. These take an hour for the models with chains, so that 500 are drawn. The distance of 500 samples is
+# larger: it was 1.20 times (bimdsm_mnist) and 1.10 times (vages_mnist) the card's when the cards were made.
+DISTANCES = {"bidvl_mnist": (10_000, 1.2), "bimdsm_mnist": (500, 1.4), "vages_mnist": (500, 1.3)}
 
 
 class Given(ImageSource):
@@ -102,10 +103,10 @@ def distance(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DISTANCES)
-def test_samples_of_a_model_are_as_far_from_the_data_as_they_were_when_it_was_packed(name, distance):
+def test_samples_of_a_model_are_as_far_from_the_data_as_its_card_says(name, distance):
     """Classifiers that several machines have trained differ by 10 % (7.44 to 8.15 of the same images)."""
     (metric, data) = distance
-    (n, expected) = DISTANCES[name]
+    (n, largest) = DISTANCES[name]
     run = eblvm_lit.load(name)
     v = run.sample(n)
     low = -1 if run.config.data.value_range == "symmetric" else 0
@@ -114,7 +115,8 @@ def test_samples_of_a_model_are_as_far_from_the_data_as_they_were_when_it_was_pa
     metric.n_samples = {"test": n}
     found = metric.evaluate(run.method, data, "test", torch.Generator())["fd_classifier"]
     print(name, n, found)
-    assert found == pytest.approx(expected, rel=0.2)  # one set of statistics for both kinds of latents gave 59
+    ratio = found / run.metrics["test/fd_classifier"]
+    assert 0.8 < ratio < largest  # one set of batch statistics for both kinds of latents had the ratio 7
 
 
 def test_an_unknown_model_is_refused():
