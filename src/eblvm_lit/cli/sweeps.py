@@ -45,7 +45,7 @@ def worst_value() -> float | None:
 
 
 def set_key(config: DictConfig, key: str, value: str) -> None:
-    """Change a key in a sweep's configuration and in those of its jobs, which Hydra composes from the overrides."""
+    """Set a key in a sweep's configuration, and add it to the overrides from which Hydra composes those of its jobs."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
         config.hydra.overrides.hydra.append(f"{key}='{value}'")

@@ -414,7 +414,7 @@ class Method(
         self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
-        """Add the losses of the examples v, with noise that is the same in every validation."""
+        """Add the losses of the examples v to the running sum, with the same noise in every validation."""
         if len(v) == 0:  # each process receives whole batches, and there may be fewer batches than processes
             return
         rank, size = rank_and_size()

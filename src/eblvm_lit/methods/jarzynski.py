@@ -23,8 +23,8 @@ from eblvm_lit.samplers.chains.base import NegativePhase, energy_of
 
 __all__ = ["Jarzynski", "systematic"]
 
-# The numbers for the start of the walkers: the examples at which chains start, the steps of these chains, and the
-# draws from which the walkers are resampled.
+# The numbers with which the walkers are initialised: of examples at which chains start, of steps of these chains, and
+# of draws from the fitted normal, which are resampled.
 N_EXAMPLES = 1000
 N_STEPS = 100
 N_DRAWS = 10_000

@@ -28,7 +28,7 @@ __all__ = ["LossMethod", "score_of_model"]
 
 
 def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Posterior | None = None) -> ScoreEstimator:
-    """Return an estimator of an energy's score, after checks that it fits; the exact one if none is given.
+    """Check that a score estimator fits the energy, and return it; the default is the exact score.
 
     Raises:
         ConfigError: If the estimator does not fit the energy, or needs a posterior and none is given.

@@ -224,7 +224,7 @@ def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> st
 
 
 def _literal(text: str) -> str:
-    r"""Escape a text so that Markdown finds no markup, cell border, link or HTML in it.
+    r"""Escape a text so that Markdown finds no cell border, emphasis by ``*``, named link or HTML in it.
 
     Example:
         >>> print(_literal("a|b *c* <d>[e](f)"))

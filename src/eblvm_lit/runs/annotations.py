@@ -27,7 +27,7 @@ OPTIONS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 class _Names(dict[str, Any]):
-    """The names of a module; a name that the module imports for type checkers only stands for Any."""
+    """The names of a module. Names that are missing at run time, as imports for type checkers, evaluate to Any."""
 
     def __missing__(self, name: str) -> Any:
         return Any

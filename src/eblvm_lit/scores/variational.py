@@ -58,7 +58,7 @@ class Estimate(ABC):
 
 
 class VaES(Estimate):
-    r"""The variational estimate of the score: :math:`\frac1L \sum_l \nabla_v \ell(v, h_l)`.
+    r"""The variational estimate of the score: :math:`-\frac1L \sum_l \nabla_v E(v, h_l)`, h_l drawn from q(h|v).
 
     Reference: Bao et al. 2021, section 3.1.
 

@@ -60,7 +60,7 @@ def claimed_by_run(folder: Path) -> Iterator[None]:
 
 
 def check_launch(n_nodes: int) -> None:
-    """Refuse a start of several processes that would wait for each other forever, or write into different folders.
+    """Refuse a launch that would wait forever for missing processes, or write into several folders.
 
     Args:
         n_nodes: The number of machines.

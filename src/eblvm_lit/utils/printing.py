@@ -55,7 +55,7 @@ def record(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a text at once, and write it to the log file of the run.
+    """Print a text without buffering, and write it to the log file of the run.
 
     Example:
         >>> say("log Z by AIS: 100 of 1,999")

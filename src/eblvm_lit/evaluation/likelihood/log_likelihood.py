@@ -41,7 +41,7 @@ class LogLikelihood(
         "ais_effective_sample_size": Quantity(),
         "learned_log_z": Quantity(0, "nats"),
         "learned_log_z_error": Quantity(0, "nats"),  # no better direction: the best value is 0
-        "learned_log_likelihood": Quantity(0, "nats"),  # no better direction: a c that is too small raises it
+        "learned_log_likelihood": Quantity(0, "nats"),  # no direction: a learned log Z that is too small raises it
     },
 ):
     r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.

@@ -12,7 +12,7 @@ __all__ = ["WhitenedDescent"]
 
 
 class WhitenedDescent(SGD):
-    r"""Gradient descent of weights W (m, d) and biases b (m,) under a fixed metric.
+    r"""Gradient descent on a linear layer's weights W (m, d) and biases b (m,), preconditioned by a fixed metric.
 
     .. math:: (W, b) \leftarrow (W, b) - \alpha\, D^{-1} (g_W, g_b)\, S^{-1}, \quad
         S = \tfrac1n \sum_i z_i z_i^\top, \; z = (v, 1), \quad D = \mathrm{diag}(c)

@@ -48,7 +48,7 @@ class Evaluation(pl.Callback):
         self.at_validation = [name for name in at_validation if name in self.metrics]
         self.intervals = dict(intervals or {})
         self.waiting = False
-        self._given: list[str] = []  # the names of the last validation's numbers
+        self._given: list[str] = []  # the names of the metrics that the last validation logged
         for key, names, known in (("at_validation", at_validation, metrics), ("intervals", intervals, at_validation)):
             if unknown := sorted(set(names or ()) - set(known)):
                 raise ConfigError(
