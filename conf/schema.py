@@ -107,6 +107,13 @@ def places_of(path: Path, places: dict[str, set[str]]) -> list[str]:
     return sorted(places[f"{path.parent.name}/{path.stem}"] or places[package] or {package})
 
 
+def comments(text: str) -> list[tuple[str, str]]:
+    """The keys at the top of a file that have a comment, behind the key or in the lines above it, and the comment."""
+    found = re.findall(r"(?m)^((?:# .*\n)*)(\w+): .+?(?: # (.+))?$", text)
+    above = [(key, " ".join(re.findall(r"(?m)^# (.*)$", lines)), behind) for lines, key, behind in found]
+    return [(key, behind or lines) for key, lines, behind in above if behind or lines]
+
+
 def schema() -> dict[str, Any]:
     """The schema of an experiment file: all keys that some choice of options has."""
     root: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
@@ -127,7 +134,7 @@ def schema() -> dict[str, Any]:
         for key, annotation in settings.items():
             child = at(node, key)
             child |= {} if "properties" in child else of_annotation(annotation)
-    for key, comment in re.findall(r"(?m)^(\w+): .+? # (.+)$", read(CONF / "config.yaml")[0]):
+    for key, comment in comments(read(CONF / "config.yaml")[0]):
         at(root, key)["description"] = comment
     at(root, "defaults").update(choices(places))
     return root
