@@ -1,6 +1,7 @@
 """The schema that `make schema` writes, by which editors complete the keys of experiments."""
 
 import json
+import re
 import runpy
 
 import pytest
@@ -20,7 +21,7 @@ def test_it_knows_keys_types_and_options(known):
     assert {"type": "integer", "exclusiveMinimum": 0} in known["properties"]["trainer"]["properties"]["max_steps"][
         "anyOf"
     ]
-    assert {"raw", "ema", "both"} <= {*known["properties"]["eval_weights"]["description"].replace(",", "").split()}
+    assert {"raw", "ema", "both"} <= {*re.findall(r"\w+", known["properties"]["eval_weights"]["description"])}
     choices = known["properties"]["defaults"]["items"]["anyOf"][1]["properties"]
     assert "bidsm" in choices["override /method"]["anyOf"][0]["enum"]
     assert "fid" in choices["override /evaluation@callbacks.evaluation.metrics"]["anyOf"][0]["enum"]
