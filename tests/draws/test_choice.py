@@ -23,7 +23,8 @@ from helpers.stand_in import StandIn
 METRICS = "evaluation@callbacks.evaluation.metrics"
 FIGURES = "figures@callbacks.figures.figures"
 POINTS = ["data=two_blobs", f"{METRICS}=[plane,points]"]
-CLASSIFIER = [f"{METRICS}=classifier", f"{FIGURES}=annealed"]
+FD = "callbacks.evaluation.metrics.fd_classifier"
+CLASSIFIER = [f"{METRICS}=classifier", f"{FIGURES}=annealed", f"{FD}.n_samples=50", f"{FD}.features.n_steps=2"]
 CIFAR = ["data=cifar10", "data.size=8"]
 IMAGES = [*CIFAR, f"{METRICS}=generator", f"{FIGURES}=generator"]
 FEW = [f"sampler.dynamics.{name}=2" for name in ("n_hot", "n_falling", "n_cold")]

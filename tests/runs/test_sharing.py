@@ -99,7 +99,7 @@ SHARED = {
     **{name: [f"method={name}"] for name in ("jarzynski", "nce", "particle_ml", "score_matching", "snl", "vages")},
     **{name: [f"method={name}"] for name in ("pcd", "vages_fisher", "vnce", "vsnl")},
     "particle_ml_langevin": ["method=particle_ml", "model=gaussian", "chain=langevin"],
-    "in_a_box": ["method=mdsm", "model=deep_toy", "model.widths=[8]", "sampler=annealed"],
+    "in_a_box": ["method=mdsm", "model=deep_toy", "model.widths=[8]", "sampler=annealed", "sampler.n_steps=20"],
     "lebm": ["method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2"],
     "bidvl": ["method=bidvl", *IMAGES, *NARROW],
     "vae": ["method=vae", *IMAGES, *NARROW[1:]],
