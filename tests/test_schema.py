@@ -1,4 +1,4 @@
-"""The schema that `make schema` writes, by which editors complete the keys of experiments."""
+"""The schema written by `make schema`, with which editors complete the keys of experiments."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds strictly, holds every public name, and needs nothing from a network."""
+"""The documentation as a site: it builds strictly, contains every public name, and loads nothing from a network."""
 
 import re
 import subprocess
@@ -13,11 +13,11 @@ from helpers.shell import ROOT
 for tool in ("mkdocs", "material", "mkdocstrings", "latex2mathml", "nbconvert"):
     pytest.importorskip(tool, reason="the site needs the extra docs")
 
-pytestmark = pytest.mark.slow  # half a minute
+pytestmark = pytest.mark.slow  # building the site takes half a minute
 
 
 class Page(HTMLParser):
-    """The anchors of a page, and what a browser loads for it; mkdocs itself follows the links."""
+    """A page's anchors and the files that a browser loads for it; mkdocs itself checks the links."""
 
     def __init__(self, path):
         super().__init__()
@@ -37,7 +37,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site: its pages by their path below it."""
+    """Return the built site: the content of its pages by their path."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -28,7 +28,7 @@ ROOMS = [
     ),
     *("energies", "networks", "core", "utils"),
 ]
-# What opens torch's compiler and its hooks, in whatever way it is written.
+# Private interfaces of torch's compiler and hooks, in any notation.
 INTERNALS = re.compile(
     r"torch\._(?!_)|\b_dynamo\b|\b_inductor\b|\b_functorch\b|__code__|_current_fx|utils\._|\.hooked\b"
 )
@@ -48,7 +48,7 @@ def test_each_room_has_its_folder_of_tests():
 
 
 def says(node):
-    """Whether a statement or a call can fail a test."""
+    """Return whether a statement or a call can fail a test."""
     call = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     named = re.fullmatch(r"pytest\.(raises|warns|fail)|torch\.testing\.\w+|(\w+\.)*(assert|check|test)_\w+", call)
     return isinstance(node, ast.Assert) or named is not None
@@ -96,7 +96,7 @@ def test_mathematics_imports_nothing_of_processes():
             assert "torch.distributed" not in text(path), path
 
 
-# Private names of libraries: where, which, and why no public name would do.
+# The private names of libraries that the package uses, by module, and why no public name would do.
 PRIVATE = {
     "core/fast_paths.py": {"torch._inductor"},  # its docstring has the reasons, with figures
     # torch's spectral norm assigns its buffers, which no compiler follows in a view of the module
@@ -105,13 +105,13 @@ PRIVATE = {
     # Lightning's loggers take the id of the run in their constructors, before the checkpoint that holds it is read
     "training/loggers/mlflow.py": {"_run_id"},
     "training/loggers/wandb.py": {"_id", "_wandb_init"},
-    "utils/orphans.py": {"_exit"},  # of os, which documents it: no handler is to run in a process without a parent
-    "runs/annotations.py": {"_get_root"},  # where an interpolation of a node has its source
+    "utils/orphans.py": {"_exit"},  # os documents this name; no handler may run in a process whose parent has died
+    "runs/annotations.py": {"_get_root"},  # the node of which an interpolation is resolved
     "runs/instantiate.py": {
         "_get_parent"
     },  # whether a node is the root, which decides what its missing keys are called
 }
-NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # public, in spite of the underscore
+NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # public names of named tuples, in spite of their underscore
 
 
 def is_private(name):
@@ -120,25 +120,26 @@ def is_private(name):
 
 @functools.cache
 def private_of(base):
-    """The private names of a library's class: in its namespace, and those that its methods set or read."""
+    """Return the private names of a library's class: those in its namespace and those that its methods set or read."""
     if base.__module__.split(".")[0] in {"eblvm_lit", "builtins", "abc", "typing"}:
         return set()
     try:
         source = inspect.getsource(base)
-    except (OSError, TypeError):  # of a class in C
+    except (OSError, TypeError):  # a class written in C has no source
         source = ""
     return {*filter(is_private, vars(base)), *re.findall(r"self\.(_[A-Za-z]\w*)", source)}
 
 
 def own_private(tree):
-    """The private names that a module defines or assigns."""
+    """Return the private names that a module defines or assigns."""
     names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     stores = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
     return {*names, *(node.attr for node in stores)}
 
 
 def foreign_private(path, tree, own):
-    """The private names of libraries that a module imports, reads of an object, or sets and overrides in a class."""
+    """Return the private names of libraries that a module imports, reads from an object, or sets and overrides in a
+    class."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
