@@ -1,4 +1,4 @@
-"""The GPU check on the processor: all of it but the device, at tiny sizes."""
+"""The GPU check on the processor, at tiny sizes: everything except the device."""
 
 import math
 
@@ -18,13 +18,13 @@ EQUAL = {part.name: part.overrides for part in parts(1) if part.section == "equa
 
 @pytest.fixture(autouse=True)
 def single(monkeypatch):
-    """Float32, and the first stage of compilation alone."""
+    """Use float32, and only the first stage of compilation."""
     torch.set_default_dtype(torch.float32)
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
 
 def replayed(run):
-    """A stand-in for a CUDA graph: each replay writes into the outputs of the first call."""
+    """Return a stand-in for a CUDA graph: each replay writes into the outputs of the first call."""
     outputs = run()
     return lambda: [outputs[name].copy_(x) for name, x in run().items()], outputs
 
@@ -62,7 +62,7 @@ def test_a_step_that_is_off_by_little_is_found_and_a_graph_that_is_refused_is_no
     right = gpu_cell.step_of
 
     def step_of(mode, method, capture):
-        """By one part in a thousand, in one mode."""
+        """Return a step that is wrong by one part in a thousand in one mode."""
         step = right(mode, method, capture)
 
         def off(state, v, noise):
@@ -85,7 +85,7 @@ def test_a_step_that_is_off_by_little_is_found_and_a_graph_that_is_refused_is_no
     assert problem({**found, "bf16": 0.5}) == "bf16 is off"
     assert (
         problem({**found, "bf16": 0.5, "float32_reason": "small differences"}) is None
-    )  # precision=auto keeps float32
+    )  # precision=auto leaves it at float32
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ ONE = "method.n_lower_steps=1"
 SMALL = "data.val_size=2 data.batch_size=4"
 DEEP = f"{SMALL} model.h_dim=3 {' '.join(SMALL_DEEP)}"
 DOUBLY = f"method=bidvl data=mnist {SMALL} {' '.join(NARROW)}"
-# Each option of each group, with what it needs beside it, is in one of these runs or below.
+# Each option of each group is either in one of these runs, with what it needs, or below.
 RUNS = [
     f"method=bidsm {ONE} data=circle model=coupled_grbm model.h_dim=3 posterior=bernoulli hypergradient=unroll",
     f"method=bism {ONE} data=diamond_blobs objective=sm hypergradient=finite_difference divergence=kl",
@@ -96,7 +96,8 @@ ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preempt
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with random images in the forms that they are published in, which is where runs look."""
+    """Return a folder with random images in the formats of published data sets, and make runs read their data from
+    it."""
     folder = tmp_path_factory.mktemp("files")
     for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
         write(folder)
@@ -107,7 +108,7 @@ def files(tmp_path_factory):
 
 
 def mismatches(node, path="config"):
-    """Arguments of our constructors without a key, and keys without an argument."""
+    """Return the arguments of our constructors that have no key, and the keys that are no argument."""
     if not isinstance(node, dict):
         return [found for x in node for found in mismatches(x, path)] if isinstance(node, list) else []
     found = [problem for key, value in node.items() for problem in mismatches(value, f"{path}.{key}")]
@@ -121,7 +122,7 @@ def mismatches(node, path="config"):
 
 
 def composed(words, folder, files):
-    """A configuration that names every argument, and so can be read instead of the code."""
+    """Return a configuration, after checking that it names every argument, so that users need not read the code."""
     cfg = configured(*words.format(files=files).split(), f"run_dir={folder}", f"cache_dir={folder}")
     assert mismatches(save_config(cfg)) == []
     assert OmegaConf.missing_keys(cfg.sizes) == OmegaConf.missing_keys(cfg.noise) == set()
@@ -131,7 +132,7 @@ def composed(words, folder, files):
 def test_every_option_of_every_group_is_in_a_run_or_a_build():
     words = re.findall(r"\+?([\w]+)(?:@[\w.]+)?=([\w]+)", " ".join([*RUNS, *BUILDS]))
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("experiment", "published")]
-    extras = {("logger", "mlflow"), ("logger", "trackio")}  # have tests of their own, where they are installed
+    extras = {("logger", "mlflow"), ("logger", "trackio")}  # their own tests run where these packages are installed
     assert {(group, name) for group in groups for name in names(group)} - {*words} == extras
 
 
@@ -171,7 +172,7 @@ def test_no_interpolation_computes():
 
 
 def commands(name):
-    """What an experiment's file says how it is run: the other words of each command, and whether it resumes."""
+    """Yield the commands in the comment of an experiment's file: their other words, and whether they resume."""
     text = (CONF / "experiment" / f"{name}.yaml").read_text()
     axes = OmegaConf.create(text).get("hydra", {}).get("sweeper", {}).get("params", {})
     for words in re.findall(rf"^#   python train.py (.*experiment={name}\b.*)$", text, re.MULTILINE):
@@ -179,13 +180,13 @@ def commands(name):
         yield [f"{key}={first_value(values)}" for key, values in {**axes, **given}.items() if key != "ckpt"]
 
 
-# One of each kind; the others are run where time is no matter.
+# One experiment of each kind; the slow tests run the others.
 QUICK = ("bidvl_mnist_small", "bism_fig1", "bism_table4", "lebm_mnist_small", "vages_bias")
 EXPERIMENTS = {name: list(commands(name)) for name in names("experiment")}
 
 
 def shortened(name, folder):
-    """What makes the first command of an experiment short: its configuration."""
+    """Return the configuration of the first command of an experiment, shortened."""
     swept, *_ = EXPERIMENTS[name]
     found = [f"experiment={name}", "debug=fast", *swept, *SHORTER.get(name, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1", "method.compile=false"]
@@ -289,7 +290,7 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     ("words", "part", "expected"),
     [
         ("method=pcd data=digits model=gaussian", "chain", "GibbsChain"),
-        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # which the method will refuse
+        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # the method will refuse it
         ("model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
@@ -307,7 +308,8 @@ def test_a_model_of_images_is_refused_for_vectors():
 
 def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken():
     named = {name for name in inspect.signature(pl.Trainer).parameters if re.search("epoch|batches|val_|dev_run", name)}
-    assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}  # the only epoch never ends
+    # the only epoch never ends, so that loaders are never reloaded after some epochs
+    assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}
     for name in NOT_TAKEN:
         with pytest.raises(ConfigError, match=f"trainer.{name} .*{NOT_TAKEN[name].split()[0]}"):
             refuse_unread(OmegaConf.create({"trainer": {name: 0}}), [])

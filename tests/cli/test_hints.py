@@ -1,4 +1,4 @@
-"""Bad input ends in one clear sentence and a non-zero exit, and what was saved before stays."""
+"""Bad input ends in one clear sentence and a non-zero exit code, and leaves saved files unchanged."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ from helpers.shell import ROOT, checkpoint, evaluate, train
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A short run, and its last checkpoint."""
+    """Return the folder of a short run, and its last checkpoint."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     train(folder, "method=dsm")
     return folder / "checkpoints" / "last.ckpt"
@@ -132,8 +132,9 @@ def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(tmp_path
 @pytest.mark.parametrize(
     ("lr", "n_validations", "named"),
     [
-        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # two steps, and the loss overflows
-        # parameters overflow in the first step, whose loss and gradient were finite; seen where they would be saved
+        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # two steps, after which the loss overflows
+        # the parameters overflow in the first step, whose loss and gradient are finite; this is found before they are
+        # saved
         ("3.4e38", 20, r"parameter .* of theta .*iteration 11"),
     ],
 )
@@ -168,7 +169,8 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
         ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
         ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
         ("metod=dsm", "Did you mean method=dsm?"),
-        ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),  # no option of the group
+        # this word resembles no option of the group
+        ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
         ("logger=true", "logger takes the name of an option, not true: csv, mlflow, none,"),
         ("optimizer=0.01", "optimizer takes the name of an option, not 0.01: adam, sgd."),
         ("model=null", "model takes the name of an option, not null: coupled_grbm,"),

@@ -1,4 +1,4 @@
-"""A folder of images: what is read and prepared, how bad folders are refused, and runs of one."""
+"""A folder of images: how it is read and prepared, how bad folders are refused, and runs with one."""
 
 import itertools
 import struct
@@ -29,7 +29,7 @@ def folder(tmp_path, **options):
 
 
 def rows_of(images, pool):
-    """Where each image is in a pool (n, H, W, 3)."""
+    """Return the index of each image in a pool (n, H, W, 3)."""
     places = {x.transpose(2, 0, 1).tobytes(): i for i, x in enumerate(pool)}
     return [places[image.numpy().tobytes()] for image in images]
 
@@ -42,15 +42,15 @@ def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
     (file,) = prepared(tmp_path)
     stored = np.load(file)
     assert {image.tobytes() for image in stored} == {image.transpose(2, 0, 1).tobytes() for image in x}
-    monkeypatch.setattr(files, "open_image", None)  # no file is opened
+    monkeypatch.setattr(files, "open_image", None)  # no image file may be opened from here on
     monkeypatch.setattr(ImageFolder, "_headers", (["RGB"], [(6, 6)]))
     again = loaded(folder(tmp_path))
     assert all(torch.equal(a, b) for a, b in zip(data.splits, again.splits, strict=True))
     assert str(file) in Path("/proc/self/maps").read_text()
-    again.splits.train.zero_()  # changes what was read, and not the file
+    again.splits.train.zero_()  # this changes the array in memory, but not the file
     np.testing.assert_array_equal(np.load(file), stored)
     monkeypatch.undo()
-    write_images(tmp_path / "set", 8, seed=1)  # a changed folder is prepared anew
+    write_images(tmp_path / "set", 8, seed=1)  # a changed folder is prepared again
     assert not torch.equal(loaded(folder(tmp_path)).splits.test, data.splits.test)
 
 
@@ -76,7 +76,7 @@ def test_a_damaged_array_is_made_anew_and_named_in_one_line(spoil, tmp_path, cap
     spoil(file)
     with caplog.at_level("WARNING"):
         found = loaded(folder(tmp_path)).splits
-        loaded(folder(tmp_path))  # and it is whole again
+        loaded(folder(tmp_path))  # the second module finds a valid array again
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert [record.message.partition(" (")[0] for record in caplog.records] == [f"{file} is damaged"]
 
@@ -94,7 +94,8 @@ def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
         assert len(rows) == n
         found += rows
     assert sorted(found) == list(range(24))
-    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3  # not the last class alone
+    # the validation and test images are not all of the last class
+    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3
 
 
 def test_train_and_test_folders_are_kept_apart(tmp_path):
@@ -110,7 +111,7 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
 
 
 def too_large():
-    """A picture of 180 megapixels, in a few bytes."""
+    """Return a picture of 180 megapixels that takes a few bytes."""
     header = struct.pack(">IIBBBBB", 18_000, 10_000, 8, 0, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", b""), (b"IEND", b"")]
     chunks = [struct.pack(">I", len(x)) + name + x + struct.pack(">I", zlib.crc32(name + x)) for name, x in parts]
@@ -153,7 +154,7 @@ def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, 
 @pytest.mark.parametrize("size", [None, 10])
 def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
     upright = gradient(0, (20, 40))
-    # by orientation, what is stored: the inverse of what a viewer does, by the EXIF standard
+    # the stored pixels for each orientation: the inverse of what a viewer does by the EXIF standard
     stored = {1: upright, 2: upright[:, ::-1], 5: upright.transpose(1, 0, 2), 6: np.rot90(upright, 1)}
     (tmp_path / "set").mkdir()
     exif = Image.Exif()

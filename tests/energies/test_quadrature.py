@@ -73,7 +73,7 @@ def test_rules_of_deep_energies_converge():
     errors = [(value - limit).abs().max().item() for value in values]
     assert errors[2] < 1e-5
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
-    # what every second node misses is known from one grid
+    # the error of using every second node is known from one grid
     for coarse, fine in itertools.pairwise(grids[:3]):
         gap = (coarse.free_energy(v) - fine.free_energy(v)).abs()
         torch.testing.assert_close(fine.coarse_error(v), gap, rtol=1e-6, atol=1e-12)
@@ -82,7 +82,7 @@ def test_rules_of_deep_energies_converge():
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_free_energy_of_a_deep_energy_by_midpoints(m):
-    # another rule on another grid, from E at v and h itself
+    # compare with another rule on another grid, which evaluates E(v, h) directly
     energy = deep(m)
     v = torch.randn(4, V_DIM)
     n = 500
@@ -105,7 +105,7 @@ def test_features_of_v_are_computed_once(monkeypatch):
     marginal = eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
     parts = marginal.free_energy, marginal.latent_mean, marginal.coarse_error, marginal.boundary_mass
     whole = [part(v) for part in parts]
-    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # three rows at a time
+    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # blocks of three rows
     torch.testing.assert_close([part(v) for part in parts], whole)
     assert calls == [4] * 4 + [3, 1] * 4
 

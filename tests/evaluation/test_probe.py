@@ -1,4 +1,4 @@
-"""The linear probe: which features, trained and tested on what, and where it does not apply."""
+"""The linear probe: its features, the data for training and testing it, and where it does not apply."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ SIZES = (1500, 30, 50)
 
 
 class Means(eb.Posterior):
-    """A posterior of which nothing but the mean matters, a function of v."""
+    """A posterior whose mean is a given function of v; nothing else of it is used."""
 
     continuous = True
 
@@ -35,7 +35,8 @@ class Means(eb.Posterior):
 
 
 class Points(ArrayDataModule):
-    """v in the plane on a tenfold first axis; the label is whether both coordinates have one sign."""
+    """Points in the plane, ten times wider along the first axis; the label is whether both coordinates have one
+    sign."""
 
     event_shape = (2,)
 
@@ -80,7 +81,8 @@ def test_it_is_trained_on_training_examples_and_tested_on_the_split_that_is_aske
 
 
 class Pictures(ImageDataModule):
-    """One pixel of noise and one that tells the class; labels of the last 400 of 800, for validation, are all wrong."""
+    """Images with one pixel of noise and one that gives the class; the labels of the 400 validation images are
+    wrong."""
 
     event_shape = image_shape = (1, 1, 2)
 
@@ -103,7 +105,7 @@ def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_
     found = probe(second_pixel, data, "val")
     assert max(found["probe_accuracy"], found["probe_accuracy_pixels"]) < 0.05
     assert probe(second_pixel, data, "val", n_train=500) == found
-    # all images that are not for testing are trained on where test images are asked for
+    # if test images are asked for, the probe is trained on all other images
     whole = probe(second_pixel, data, pixels=False)["probe_accuracy"]
     assert (whole > 0.95) == (not train_on_val)
 
@@ -121,9 +123,9 @@ def test_accuracies_on_real_digits_are_those_of_scikit_learn():
         "_pixels": lambda v: v,
         "_pixels_reduced": pca.transform,
     }.items():
-        svm = LinearSVC(random_state=0).fit(features(train), y)  # the dual problem, as published
+        svm = LinearSVC(random_state=0).fit(features(train), y)  # the dual problem, as in the published code
         score = svm.score(features(test), answers)
-        assert found[f"probe_accuracy{suffix}"] == pytest.approx(score, abs=0.011)  # two of 197
+        assert found[f"probe_accuracy{suffix}"] == pytest.approx(score, abs=0.011)  # two of 197 images
         published = LinearProbe(dual=True, pixels=False).accuracy((features(train), features(test)), (y, answers))
         assert suffix or published == score
     assert 0.4 < found["probe_accuracy"] < found["probe_accuracy_pixels"]

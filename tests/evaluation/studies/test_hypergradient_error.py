@@ -1,4 +1,4 @@
-"""The metric of the hypergradient's error: exact references, and what it says of estimates that are known."""
+"""The metric of the hypergradient's error: exact references, and its values for estimates with a known error."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ DSM = OBJECTIVES[5]
 
 
 def bism(energy, posterior, hypergradient, objective=None):
-    """A method in training, before its first step."""
+    """Return a BiSM method in training, before its first step."""
     parts = {"objective": objective or DSM.make(), "divergence": eb.KL(), "optimizer": eb.Adam(lr=0.01)}
     method = eb.BiSM(energy=energy, posterior=posterior, hypergradient=hypergradient, compile=False, **parts)
     method.__dict__["_state"] = start(method)
@@ -84,7 +84,7 @@ def test_a_grid_that_does_not_hold_the_latents_is_left_out_with_a_warning(caplog
     method = bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), eb.FixedPoint())
     assert evaluate(method, half_width=0.01, n_nodes=5) == {}
     assert "hypergradient_error" in caplog.text
-    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid holds
+    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid can have
     assert evaluate(bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3), eb.FixedPoint())) == {}
 
 
