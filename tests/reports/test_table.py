@@ -1,4 +1,4 @@
-"""The comparison of runs: what is one row, what stands in it, the figures, and the page."""
+"""The comparison of runs: the rows of its tables and their content, the figures, and the page."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ SPEED = "train/iterations_per_second"
 
 
 def rows_of(groups, metrics):
-    """The header and the rows of each table."""
+    """Return the header and the rows of each table."""
     found = tables(groups, summarise(groups, metrics))
     return {data: [list(table), *table.to_numpy().tolist()] for data, table in found.items()}
 
@@ -247,7 +247,7 @@ def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
 
 @pytest.fixture
 def sweep(simple):
-    """Two values of N and three of K with two seeds each; one pair has no results."""
+    """Return runs with two values of N, three of K and two seeds each; one pair of values has no results."""
     for n, k, seed in itertools.product((0, 5), (1, 5, 10), range(2)):
         final = {"test/log_likelihood": n + 0.1 * k + 0.01 * seed, "test/fisher": -1.0 * n, "iteration": 9}
         steps = {"method__n_unroll": n, "method__n_lower_steps": k}
@@ -281,7 +281,7 @@ def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path)
         simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
     grids = [(grid.title, len(grid.cells)) for grid in find_grids(groups_of(simple.root))]
     assert grids == [("checkerboard, bidsm, lr=0.1", 9), ("checkerboard, bidsm, lr=0.2", 9)]
-    star = Simple(tmp_path / "star")  # one setting at a time
+    star = Simple(tmp_path / "star")  # these runs vary only one setting at a time
     for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
         star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
     assert not list(find_grids(groups_of(star.root)))
@@ -306,7 +306,8 @@ def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, si
     assert "54439" not in re.sub(r'"data:image[^"]*"', "", text).replace(str(simple.root), "")
     sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
     pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
-    assert len(pictures) == text.count("<img") == 4  # two heat maps, a curve; of the run's figures that of the end
+    # two heat maps, a curve, and of the run's own figures only the final one
+    assert len(pictures) == text.count("<img") == 4
     assert pictures[-1].width == 1200
     assert not re.search(r"https?:|url\(|@import", re.sub(r'"data:image[^"]*"', "", text))
     assert "0.1050 ± 0.0071" in text
@@ -314,7 +315,7 @@ def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, si
 
 
 LARGE = "9" * 400
-# Runs that nobody has trained: what stands in a file of each, by its name and the text that it replaces.
+# Broken runs, which nobody has trained: the content that replaces a text in a file of each.
 STRANGE = {
     "a class that is a number": ("config.yaml", "_target_: x.dsm", "_target_: 5"),
     "a tree that contains itself": ("config.yaml", "method:", "method: &m\n  again: *m"),
@@ -331,7 +332,7 @@ STRANGE = {
     "no choices": (".hydra/hydra.yaml", "choices:", "options:"),
     "commands that are numbers": (".hydra/hydra.yaml", "- method=dsm", "- 5"),
 }
-# Strange as well, and readable: what they say is shown, as text.
+# Runs with odd but readable content, which the page shows as text.
 ODD = {
     "a date": ("config.yaml", "seed: 7", "seed: 7\nstarted: 2026-01-01"),
     "bytes": ("config.yaml", "seed: 7", "seed: 7\nraw: !!binary AAAA"),
@@ -358,7 +359,7 @@ def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored
         known = {name: quantity(name) for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
         (folder / "quantities.json").write_text(json.dumps(known))
     monkeypatch.setattr(quantities, "STORED", {})
-    monkeypatch.setattr(quantities, "KNOWN", {})  # no metric is imported by a report
+    monkeypatch.setattr(quantities, "KNOWN", {})  # a report imports no metric
     groups = groups_of(simple.root)
     best = summarise(groups, choose_metrics(groups)).set_index(["metric", "method"])["best"]
     starred = {metric: method for (metric, method), mark in best.items() if mark}
@@ -367,7 +368,7 @@ def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored
 
 @pytest.fixture
 def odd_runs(simple):
-    """The folder of all of these, and a good run."""
+    """Return the folder of all these runs and a good one."""
     curves = {"val/loss": {1: 2.0, 2: 2.0, 3: 2.0}}
     for i, (name, (file, before, after)) in enumerate((STRANGE | ODD).items()):
         folder = simple(name, seed=7, metrics={"test/fisher": 1.0}, curves=curves, method__n=i)

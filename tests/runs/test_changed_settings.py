@@ -1,4 +1,4 @@
-"""Settings that must not change when a run resumes."""
+"""Settings that must not change when a run is resumed."""
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,7 +12,7 @@ SHORT = ("method=dsm", "trainer.max_steps=4", "n_validations=2", "summary=false"
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The last checkpoint of a run."""
+    """Return the last checkpoint of a run."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     train(folder, *SHORT)
     return folder / "checkpoints" / "last.ckpt"
@@ -47,7 +47,7 @@ def test_last_finds_a_run_whose_differences_are_allowed_by_keys_that_exist(finis
 
 
 def test_a_value_is_told_where_it_was_set():
-    """A level's own rate differs from the common one in the checkpoint: neither hides the other."""
+    """Change a level's own rate and the common rate: the message names both."""
     cfg = OmegaConf.create({"lr": 0.1, "method": {"lower": {"lr": "${lr}"}, "sizes": ["${n}", 1]}, "n": 2, "a": None})
     before = {"lr": 0.1, "method": {"lower": {"lr": 0.3}, "sizes": [3, 1]}, "n": 3, "a": {}}
     assert changed_settings(before, cfg) == {"method.lower.lr": "0.3, not 0.1", "n": "3, not 2"}

@@ -23,14 +23,14 @@ OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False,
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """BiDSM on the checkerboard, for 20 iterations."""
+    """Train BiDSM on the checkerboard for 20 iterations."""
     folder = tmp_path_factory.mktemp("runs") / "bidsm"
     return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
 
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """A deep model of points, whose free energy is intractable, with short chains."""
+    """Train a deep model of points with short chains, whose free energy is intractable."""
     network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
     run = eblvm_lit.train([*SHORT, *network, f"run_dir={tmp_path_factory.mktemp('runs') / 'deep'}"])
     run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
@@ -75,7 +75,7 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
     assert torch.equal(deep.sample(4), deep.sample(4))
     v = deep.examples()[:3]
     n = 4000
-    # the mean over latents of q, which many particles approach
+    # the mean over latents from q, which many particles approximate
     noise = deep.posterior.noise((n,), v, torch.Generator().manual_seed(5))
     h = deep.posterior.rsample_given(deep.posterior.distribution_params(v), noise).detach()
     x = v.clone().requires_grad_()
@@ -86,7 +86,7 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
 
 
 class _Bump(eblvm_lit.VisibleEnergy):
-    """N(0.5, 0.1^2) in each coordinate, known by its free energy alone."""
+    """The energy of N(0.5, 0.1^2) in each coordinate, given by its free energy only."""
 
     event_shape = (2,)
 
@@ -104,7 +104,7 @@ def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(
     run = TrainedRun(method=method, config=trained.config.copy(), iteration=0)
     v = run.sample(2000, seed=1)
     assert torch.equal(v, run.sample(2000, seed=1))
-    # standard errors: 0.1 / sqrt(4000) of the mean, 0.1 / sqrt(8000) of the standard deviation
+    # the standard errors are 0.1 / sqrt(4000) for the mean and 0.1 / sqrt(8000) for the standard deviation
     assert v.mean().item() == pytest.approx(0.5, abs=0.008)
     assert v.std().item() == pytest.approx(0.1, abs=0.008)
 
@@ -113,7 +113,7 @@ def test_a_generator_gives_the_samples_and_needs_no_gradient():
     run = eblvm_lit.load("bidvl_mnist")
     v = run.sample(3)
     assert v.shape == (3, *run.method.event_shape)
-    assert torch.equal(v, run.sample(5)[:3])  # each sample is a function of the seed and of its number
+    assert torch.equal(v, run.sample(5)[:3])  # each sample depends only on the seed and on its number
     assert run.generator is not None
     assert not v.requires_grad
 
@@ -202,7 +202,7 @@ def test_the_bundled_model_is_a_run_that_trains_on_is_saved_and_is_loaded(tmp_pa
     trainer.fit(run.method, run.data)
     assert trainer.global_step == 2
     assert not torch.equal(run.energy.W, before)
-    with pytest.raises(ConfigError, match="give the Trainer max_steps"):  # minibatches have no end here
+    with pytest.raises(ConfigError, match="give the Trainer max_steps"):  # the stream of minibatches has no end here
         pl.Trainer(max_epochs=1, **OPTIONS).fit(run.method, run.data)
     trainer.save_checkpoint(tmp_path / "on.ckpt")
     assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)

@@ -1,4 +1,4 @@
-"""Whole runs in several processes: what they leave, how they stop and how they go on."""
+"""Whole runs in several processes: what they write, how they stop and how they are resumed."""
 
 import ctypes
 import signal
@@ -24,7 +24,7 @@ PCD = ("method=pcd", "method.n_chains=30")
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """An uninterrupted run in two processes."""
+    """Train an uninterrupted run in two processes."""
     started = Launch(tmp_path_factory.mktemp("straight"), *PCD)
     assert started.wait() == 0, started.said
     return started.run
@@ -54,7 +54,8 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems send nothing where a parent is gone")
 @forking
 def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
-    """As where they meet at the start, inside of a library that holds the interpreter, in the background of a shell."""
+    """Kill the agent while processes wait at their first barrier: inside a library call, with signals ignored as by
+    nohup."""
 
     def wait(*_):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,7 +78,7 @@ def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, t
     assert all(gone(started.pid(rank)) for rank in (0, 1))
     assert f"Stopped by {number.name}; resume with the same command and ckpt=" in started.said
     assert checkpoint(started.run)["global_step"] == 10
-    train(started.run, *RUN, *PCD, "ckpt=last")  # with one device
+    train(started.run, *RUN, *PCD, "ckpt=last")  # resumed with one device
     assert close(started.run, straight)
 
 
@@ -96,7 +97,7 @@ def test_the_command_line_starts_the_processes_itself(straight, tmp_path):
     process = start("train.py", *options, folder=tmp_path)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out.count("18/18") == 1  # nothing is said twice
+    assert out.count("18/18") == 1  # no line is printed twice
     assert same_state(tmp_path / "run", straight)
     assert curves(tmp_path / "run") == curves(straight)
     assert "18/18" in (tmp_path / "run" / "train.log").read_text()

@@ -1,4 +1,4 @@
-"""Where a run comes from, and how a stopped one is resumed."""
+"""The origin of a run, and the command that resumes a stopped run."""
 
 from eblvm_lit.training import provenance
 from eblvm_lit.training.provenance import Job, resume_command

@@ -1,4 +1,4 @@
-"""Folders of runs: one process uses a folder at a time, and a disk without room is one sentence."""
+"""Folders of runs: only one process uses a folder at a time, and a full disk ends in one sentence."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def test_a_folder_is_of_one_process_until_that_ends_even_by_sigkill(tmp_path):
     process.join()
     with claimed(tmp_path):
         pass
-    with claimed(tmp_path):  # it was given back
+    with claimed(tmp_path):  # the folder is free again
         assert list(tmp_path.iterdir()) == []
 
 

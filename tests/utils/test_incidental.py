@@ -1,10 +1,10 @@
-"""The settings that do not matter, for each of those that ask."""
+"""The list of settings that do not matter, for reports, sweeps and resumed runs."""
 
 import pytest
 
 from eblvm_lit.utils.incidental import COPIES, LENGTH_AND_TESTS, is_incidental
 
-# Whether a key may differ between runs that a report pools, from a job that has finished, and from a checkpoint.
+# Whether a key may differ between runs that a report pools, from a finished job, and from a checkpoint.
 KEYS = {
     "threads": (True, True, True),
     "method.compile": (True, True, True),

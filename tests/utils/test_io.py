@@ -1,4 +1,4 @@
-"""Disks that are full, processes that are killed: one sentence, and what was there before stays."""
+"""Full disks and killed processes: one sentence, and earlier files remain unchanged."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def write_copy(folder, size):
 
 @pytest.fixture
 def limit():
-    """Sets how large a file of this process can be: a disk that is full for every file at once."""
+    """Return a function that limits the size of this process's files, which is like a full disk for all of them."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

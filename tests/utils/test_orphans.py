@@ -1,4 +1,4 @@
-"""Processes whose parent is gone."""
+"""Processes whose parent process has ended."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""The log file of a run: an earlier one is as it was until the run has begun."""
+"""The log file of a run: an earlier log is unchanged until the new run has begun."""
 
 import logging
 from contextlib import suppress
@@ -11,11 +11,11 @@ from eblvm_lit.utils.printing import RunLog
 
 @pytest.fixture
 def logger():
-    """A logger of its own, whose handlers are closed."""
+    """Return a logger for one test, and close its handlers afterwards."""
     logger = logging.Logger("test")
     yield logger
     for handler in logger.handlers:
-        with suppress(OSError):  # of the full one
+        with suppress(OSError):  # closing the handler of a full disk fails
             handler.close()
 
 

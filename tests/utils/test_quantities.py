@@ -1,4 +1,4 @@
-"""What is known of numbers, by the declarations of the classes that compute them."""
+"""The declared directions and units of numbers, which the classes that compute them provide."""
 
 import json
 
@@ -18,7 +18,8 @@ DIRECTIONS = {
     -1: ("fisher", "fid", "rmse", "ksd", "fisher_divergence_relative_error", "hypergradient_error", "posterior_kl"),
     0: ("log_z", "ais_effective_sample_size", "fisher_divergence_true", "log_z_standard_error", "learned_log_z_error"),
 }
-# Baselines, which are the same for all methods; points of curves; and a likelihood that a wrong log Z makes too high.
+# Numbers without a direction: baselines, which are equal for all methods, points of curves, and a likelihood that a
+# wrong log Z makes too high.
 NEITHER = ("probe_accuracy_pixels", "probe_accuracy_pixels_reduced", "score_bias_kl_t3", "hypergradient_bias_k5_n10")
 FEATURES = [InceptionFeatures, ClassifierFeatures, DINOv2Features, RawValues]
 

@@ -1,4 +1,4 @@
-"""The adversarial network: what each step descends, and which rows and samples it sees."""
+"""The adversarial network: the loss of each step, and the examples and samples that it uses."""
 
 import pytest
 import torch

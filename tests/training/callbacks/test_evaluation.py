@@ -1,4 +1,4 @@
-"""What is computed and drawn in a run, and what the run says of the rest."""
+"""The metrics and figures that a run computes, and its messages about those that do not apply."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def few(folder, *options, data="checkerboard"):
 
 
 def about(records):
-    """What is said of parts that do not apply, before the first iteration and after."""
+    """Return the messages about parts that do not apply, before the first iteration and after it."""
     said = [record.getMessage() for record in records]
     first = next(i for i, words in enumerate(said) if words.startswith("compile="))
     return [[words for words in part if "not apply" in words] for part in (said[:first], said[first:])]

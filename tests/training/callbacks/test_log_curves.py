@@ -1,4 +1,4 @@
-"""What happens around the iterations: curves, progress, figures, the end."""
+"""Callbacks around the iterations: curves, progress, figures, and the end of a run."""
 
 import re
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ def test_a_run_works_without_callbacks_and_loggers(tmp_path):
 
 
 def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeypatch):
-    # nonfinite off: the best is the best of what can be compared
+    # without the callback nonfinite, the best is chosen among the finite values
     losses = iter([float("nan"), 3.0, 2.0, float("nan"), 4.0])
 
     def scripted(self):

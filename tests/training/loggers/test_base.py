@@ -13,7 +13,7 @@ FIGURES = "callbacks.figures={_target_: eblvm_lit.training.callbacks.figures.Fig
 
 
 def lightning(kind, name, /, **arguments):
-    """The override that adds a class of Lightning."""
+    """Return the override that adds a class of Lightning."""
     described = ", ".join([f"_target_: pytorch_lightning.{kind}s.{name}", *(f"{k}: {v}" for k, v in arguments.items())])
     return f"+{kind}{'s' if kind == 'callback' else ''}.x={{{described}}}"
 
