@@ -306,7 +306,7 @@ def test_the_rows_pass_the_batteries():
     battery.test_cotangent_is_the_derivative_by_the_score(case)
     (case,) = rows("row: ENERGIES")
     battery = batteries_of_energies
-    battery.test_energies_of_rows_and_particles_depend_on_nothing_else(case)
+    battery.test_energies_of_examples_and_particles_are_independent(case)
     battery.test_free_energy_sums_the_latents_out(case)
     battery.test_score_and_its_divergence_are_derivatives_of_the_free_energy(case)
 

@@ -65,7 +65,7 @@ def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
 # --- the model that the package brings --------------------------------------------------------------------
 
 
-def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package():
+def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
     folders = [path for path in PRETRAINED.iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert {path.name for path in folders} == {"bidvl_mnist", "bimdsm_mnist", "grbm_digits", "vages_mnist"}
     for folder in folders:
@@ -127,7 +127,7 @@ def test_an_unknown_model_is_refused():
         eblvm_lit.load("grbm_faces")
 
 
-def test_the_models_log_likelihood_is_the_cards():
+def test_the_log_likelihood_of_the_pretrained_model_is_that_of_its_card():
     energy = eblvm_lit.load("grbm_digits").energy
     data = Digits()
     data.setup()

@@ -38,7 +38,7 @@ def text(path):
     return path.read_text()
 
 
-def test_nothing_lies_loose_in_the_package():
+def test_the_package_has_no_further_modules_outside_its_layers():
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
 
@@ -174,7 +174,7 @@ def test_a_commit_is_checked_by_the_ruff_of_make_lint():
     assert f"ruff=={hooks['rev'].removeprefix('v')}" in text(ROOT / "constraints.txt").splitlines()
 
 
-def test_what_a_method_has_is_asked_of_its_parts():
+def test_no_module_asks_a_method_for_attributes_by_name():
     for path in MODULES:
         assert not re.search(r"(get|has)attr\(method", text(path)), path
 

@@ -76,7 +76,7 @@ def test_the_closed_form_of_the_penalty(kappa):
 
 @every_kappa
 @pytest.mark.parametrize("n", [1, 6, 60])
-def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa, n):
+def test_descents_and_the_series_have_the_error_of_the_remaining_modes(kappa, n):
     toy = Quadratic(kappa)
     left = toy.A.T @ toy.of_hessian(lambda eigenvalues: (1 - eigenvalues) ** n) @ toy.outer(toy.optimum())
     for name in DESCENTS:

@@ -57,7 +57,7 @@ def test_all_modes_of_a_method_are_equal(name):
     assert found["rounding"] == pytest.approx(found["eager"], rel=1)
 
 
-def test_a_step_that_is_off_by_little_is_found_and_a_graph_that_is_refused_is_no_wrong_number(monkeypatch):
+def test_a_small_error_of_a_step_is_found_and_a_refused_graph_is_no_error(monkeypatch):
     method, v = load(EQUAL["dsm"])
     right = gpu_cell.step_of
 
@@ -114,7 +114,7 @@ def test_the_page_and_the_exit_code_say_whether_methods_are_equal(row, code, sai
     assert said in line
 
 
-def test_what_there_was_no_time_for_is_listed_and_no_failure(tmp_path):
+def test_parts_without_time_are_listed_and_no_failure(tmp_path):
     out = tmp_path / "gpu.md"
     assert gpu_check.main(["--device", "cpu", "--only", "equal/nothing", "--out", str(out)]) == 2
     assert gpu_check.main(["--device", "cpu", "--only", "/MDSM", "--minutes", "0", "--out", str(out)]) == 0

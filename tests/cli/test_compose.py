@@ -294,7 +294,7 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
         ("model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
-def test_a_model_brings_the_parts_that_fit_and_the_command_line_has_the_last_word(words, part, expected):
+def test_a_model_chooses_parts_that_fit_unless_the_command_line_chooses_others(words, part, expected):
     assert configure(*words.split()).method[part]._target_.endswith(f".{expected}")
 
 

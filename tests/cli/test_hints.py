@@ -94,7 +94,7 @@ def test_what_is_no_checkpoint_of_ours_is_refused(missing, named, trained, tmp_p
     ("overrides", "named"),
     [(["method=bidsm"], "ScoreMatching.*BiSM"), (["method=dsm", "model.h_dim=4"], r"energy\.W")],
 )
-def test_a_checkpoint_of_another_model_is_not_gone_on_with(overrides, named, trained, tmp_path):
+def test_a_checkpoint_of_another_model_is_not_resumed(overrides, named, trained, tmp_path):
     with pytest.raises(ConfigError, match=named):
         train(tmp_path, *overrides, f"ckpt={trained}")
 
@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_model_is_not_gone_on_with(overrides, named, tra
 # --- the folder, the disk, memory -------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(trained, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_earlier_checkpoint_unchanged(trained, tmp_path, monkeypatch):
     shutil.copytree(trained.parents[1], tmp_path / "run")
     before = (tmp_path / "run" / "checkpoints" / "last.ckpt").read_bytes()
 
@@ -148,7 +148,7 @@ def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(lr, n_vali
     assert evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")["iteration"] == 10
 
 
-def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
+def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
     target = "eblvm_lit.evaluation.fisher_score.FisherScore.compute"
     monkeypatch.setattr(target, lambda self, method, v, generator: {"fisher": float("nan")})
     with pytest.raises(NonFiniteError, match=r"test/fisher.*iteration 10"):
@@ -206,7 +206,7 @@ runpy.run_path(script, run_name="__main__")
 """
 
 
-def test_help_and_what_is_missing_are_told_before_torch_is_imported(tmp_path):
+def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
     words = [sys.executable, "-c", WITHOUT_TORCH, str(ROOT / "train.py")]
     process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 1

@@ -90,7 +90,7 @@ def test_a_job_leaves_no_file_thread_handler_or_logger_open(whole, tmp_path):
     ("error", "told", "alone"),
     [(ConfigError("No."), CompactHydraException, SystemExit), (RuntimeError("a bug"), RuntimeError, RuntimeError)],
 )
-def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(error, told, alone, monkeypatch):
+def test_a_failed_job_of_a_grid_gives_none_and_one_of_a_search_raises(error, told, alone, monkeypatch):
     fail = mock.Mock(side_effect=error)
     cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "test/fisher"})
 

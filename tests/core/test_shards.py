@@ -111,7 +111,7 @@ def test_statistics_of_one_process_are_refused(tmp_path):
         refuse_local_statistics(method)
 
 
-def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
+def test_batch_statistics_are_of_the_shared_minibatch_only_inside_of_the_context():
     norm = BatchNorm2d(3)
     minibatch = object()
     with statistics_over(torch.nn.Sequential(norm), minibatch):
@@ -168,7 +168,7 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
+def test_every_method_computes_the_same_in_one_two_and_four_processes(tmp_path):
     assert compare({2: [*CASES], 4: [*CASES]}, tmp_path, 20)[2] == {}
 
 

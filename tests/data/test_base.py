@@ -204,7 +204,7 @@ def test_frey_faces_are_the_columns_in_order_standardised_with_the_training_cons
         torch.testing.assert_close(b * 0.1763 + 0.6049, a)
 
 
-def test_a_frey_file_that_is_missing_or_another_is_refused_unread(tmp_path, monkeypatch):
+def test_a_missing_or_different_frey_file_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr("scipy.io.loadmat", None)
     with pytest.raises(DataError, match=r"none/frey_rawface.mat.*data\.root"):
         FreyFace(root=tmp_path / "none").setup()

@@ -69,7 +69,7 @@ def pickled(file):
         pickled,
     ],
 )
-def test_a_damaged_array_is_made_anew_and_named_in_one_line(spoil, tmp_path, caplog):
+def test_a_damaged_array_is_prepared_again_and_named_in_one_line(spoil, tmp_path, caplog):
     write_images(tmp_path / "set", 9)
     expected = [split.clone() for split in loaded(folder(tmp_path)).splits]
     (file,) = prepared(tmp_path)

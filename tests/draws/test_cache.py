@@ -82,7 +82,7 @@ def test_a_cache_resumes_where_it_was_interrupted(tmp_path):
     assert len(more.drawn) == 4  # no sample was drawn twice
 
 
-def test_a_damaged_batch_is_drawn_anew(tmp_path, caplog):
+def test_a_damaged_batch_is_drawn_again(tmp_path, caplog):
     method, data = setting()
     whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
     file = sorted(tmp_path.glob("samples/*/*.npz"))[1]
@@ -96,7 +96,7 @@ def test_a_damaged_batch_is_drawn_anew(tmp_path, caplog):
     assert caplog.text.count(f"{file} is damaged") == 3
 
 
-def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
+def test_processes_wait_for_one_another_before_and_after_drawing(tmp_path, monkeypatch):
     local = threading.local()
     barrier = threading.Barrier(2)
     monkeypatch.setattr(cache_module, "rank_and_size", lambda: (local.rank, 2))
@@ -121,7 +121,7 @@ def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     assert [share.drawn for share in samplers] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13]]
 
 
-def test_whatever_samples_depend_on_names_their_file(tmp_path):
+def test_the_file_of_samples_is_named_by_all_that_they_depend_on(tmp_path):
     def folder(change=None, sampler=None, seed=5):
         method, data = setting(seed=seed)
         if change is not None:

@@ -134,7 +134,7 @@ def test_chains_start_where_a_shared_model_says(setting, starts):
     assert drawn.starts == known
 
 
-def test_nothing_draws_where_nothing_can():
+def test_a_model_without_any_sampler_has_no_samples():
     binary = LatentOnly(random_grbm(2, 3))
     binary.continuous = False
     for energy in (None, binary):

@@ -24,7 +24,7 @@ def enumerated(case, energy, v):
 
 
 @every_energy
-def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
+def test_energies_of_examples_and_particles_are_independent(case):
     energy = case.make()
     v = torch.randn(4, *case.event_shape)
     h = torch.randn(2, 5, 4, H_DIM)

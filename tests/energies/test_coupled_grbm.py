@@ -75,7 +75,7 @@ def test_draws_of_particles_are_those_of_rows_and_never_impossible():
     assert torch.equal(drawn[..., 2], torch.tensor([1.0, 0.0]).unsqueeze(1).expand(2, 6))
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch):
+def test_the_size_of_blocks_of_examples_changes_no_result(monkeypatch):
     energy = make(4)
     v = torch.randn(7, V_DIM)
     u = torch.rand(3, 7, 4)
@@ -106,7 +106,7 @@ def test_kl_of_independent_bits_is_exact():
     torch.testing.assert_close(*grads)
 
 
-def test_it_is_no_grbm_to_what_needs_independent_latents():
+def test_the_coupled_grbm_is_no_grbm_where_independent_latents_are_needed():
     energy = make()
     v = torch.randn(6, V_DIM)
     method = StandIn(energy=energy, posterior=eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))

@@ -111,7 +111,7 @@ every_visible = pytest.mark.parametrize("case", VISIBLE_ENERGIES, ids=str)
 
 
 @every_visible
-def test_visible_energies_are_marginals_of_nothing(case, float64):
+def test_visible_energies_have_no_latents(case, float64):
     energy = case.make()
     v = torch.randn(5, *case.event_shape, requires_grad=True)
     whole = energy.free_energy(v)

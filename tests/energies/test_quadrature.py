@@ -26,7 +26,7 @@ def deep(m, scale=0.4):
 
 
 @pytest.mark.parametrize(("m", "centre", "n"), [(1, 0.0, 41), (2, (0.5, -1.0), 45), (3, 0.0, 31)])
-def test_everything_of_the_gaussian_model(m, centre, n):
+def test_quadrature_gives_all_closed_forms_of_the_gaussian_model(m, centre, n):
     model = gaussian(m)
     v = torch.randn(5, V_DIM)
     marginal = eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=n, centre=centre)

@@ -65,7 +65,7 @@ def probe(posterior, data, split="test", **options):
 product = Means(lambda v: v.prod(1, keepdim=True))
 
 
-def test_means_that_tell_the_classes_apart_are_told_from_pixels_that_do_not():
+def test_posterior_means_that_separate_the_classes_have_a_higher_accuracy_than_pixels():
     found = probe(product, Points())
     assert found.keys() == {"probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduced"}
     assert found["probe_accuracy"] == 1
@@ -74,7 +74,7 @@ def test_means_that_tell_the_classes_apart_are_told_from_pixels_that_do_not():
     assert probe(product, Points(), pixels=False) == {"probe_accuracy": 1}
 
 
-def test_it_is_trained_on_training_examples_and_tested_on_the_split_that_is_asked_for():
+def test_the_probe_is_trained_on_training_examples_and_tested_on_the_given_split():
     assert probe(product, Points(flipped=["test"]), pixels=False) == {"probe_accuracy": 0}
     assert probe(product, Points(flipped=["val"]), pixels=False) == {"probe_accuracy": 1}
     assert probe(product, Points(flipped=["val"]), "val", pixels=False) == {"probe_accuracy": 0}
@@ -141,7 +141,7 @@ def test_bytes_become_features_batch_by_batch_on_the_scale_of_the_model():
     assert method.posterior.calls == [500, 300]
 
 
-def test_where_there_is_nothing_to_classify_it_gives_nothing():
+def test_the_probe_gives_no_number_without_class_labels():
     assert probe(None, Points()) == {}
     assert probe(product, Points(lambda v: (v > 0).long())) == {}  # two attributes
     assert probe(product, type("Unlabelled", (Points,), {"load_labels": lambda self: None})()) == {}

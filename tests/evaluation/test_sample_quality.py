@@ -82,7 +82,7 @@ def one_of_two(rank, folder):
 
 
 @pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
-def test_two_processes_find_what_one_does(tmp_path):
+def test_two_processes_compute_the_same_distances_as_one(tmp_path):
     one = values(quality(tmp_path / "one"))
     mp.start_processes(one_of_two, (tmp_path,), nprocs=2, start_method="fork")
     both = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
@@ -101,7 +101,7 @@ def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_p
         quality(tmp_path, criteria={"x": criterion}).prepare(StandIn(), textures())
 
 
-def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
+def test_data_without_images_give_no_numbers_and_need_no_weights(offline, tmp_path):
     data = loaded(eb.Checkerboard())
     metric = quality(tmp_path, InceptionFeatures(cache_dir=str(tmp_path)))
     assert not metric.applies(StandIn(), data)

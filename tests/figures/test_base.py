@@ -216,7 +216,7 @@ def with_posterior(data, h_dim=2):
     return method, data, g
 
 
-def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
+def test_tsne_keeps_near_examples_near_and_has_a_legend_of_labels():
     (axes,) = PosteriorMap().draw(*with_posterior(Labelled())).axes
     groups = [np.asarray(dots.get_offsets()) for dots in axes.collections]
     assert [len(points) for points in groups] == [10, 10, 10]
@@ -253,7 +253,7 @@ def test_figures_draw_nothing_where_they_do_not_apply(picture, data, energy):
     assert not picture.applies(method, data) or picture.draw(method, data, g) is None
 
 
-def test_figures_touch_nothing_global():
+def test_figures_change_no_global_state():
     model = GRBM(v_dim=6, h_dim=3)
 
     def state():

@@ -104,7 +104,7 @@ def test_pictures_draw_nothing_where_they_do_not_apply(picture):
 
 
 @pytest.mark.parametrize("picture", PICTURES[:2], ids=lambda picture: picture.name)
-def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
+def test_pictures_of_given_latents_use_those_of_an_encoder(picture):
     method, data, g = digits()
     by_posterior = image_of(picture.draw(method, data, g).axes[-1])
     method.encoder = method.posterior

@@ -45,7 +45,7 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
 
 @pytest.mark.parametrize("case", GRBMS, ids=str)
 @every_objective
-def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
+def test_the_fixed_point_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
     energy = case.make()
     v = torch.randn(8, V_DIM)
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
@@ -61,7 +61,7 @@ def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, c
 @pytest.mark.parametrize("value", ["phi", "step"])
 @pytest.mark.parametrize("case", [case for case in INFERRED if not case.binary], ids=str)
 @pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[5], *PAIRED_OBJECTIVES], ids=str)
-def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
+def test_the_fixed_point_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
     energy = case.make()
     v = torch.randn(8, V_DIM)
     for precision in ("fixed", "stepped") if energy.continuous else ("fixed",):
@@ -70,7 +70,7 @@ def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective,
         torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
 
 
-def test_steps_of_the_mean_alone_need_the_right_width():
+def test_steps_of_the_mean_only_need_the_right_width():
     case = next(case for case in INFERRED if case.make().continuous)
     energy = case.make()
     v = torch.randn(8, V_DIM)
@@ -86,7 +86,7 @@ def test_steps_of_the_mean_alone_need_the_right_width():
     assert errors["stepped", 8] < 1e-6
 
 
-def test_with_the_value_of_phi_j_is_that_of_phi():
+def test_with_value_phi_the_loss_is_that_of_phi():
     energy = GRBMS[0].make()
     v = torch.randn(8, V_DIM)
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))

@@ -33,7 +33,7 @@ def test_closed_form_on_a_quadratic(case, backend):
 
 
 @every_hypergradient
-def test_nothing_live_is_changed(case):
+def test_a_hypergradient_changes_no_current_state(case):
     toy = Quadratic()
     adam = eb.Adam(lr=0.1)
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
@@ -80,7 +80,7 @@ def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8,
 
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 @pytest.mark.parametrize("n", [1, 3])
-def test_live_adam_is_carried_on(n, backend):
+def test_unrolled_adam_continues_from_the_current_moments(n, backend):
     toy = Quadratic(quartic=0.3)
     adam = eb.Adam(lr=99.0, weight_decay=0.1)
     state = adam.init(toy.phi)

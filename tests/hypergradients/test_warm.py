@@ -69,7 +69,7 @@ def test_warm_conjugate_gradient_goes_on_where_it_stopped():
     assert errors[-1] / errors[0] < ((high - low) / (high + low)) ** 36
 
 
-def test_a_warm_adjoint_is_reset_when_told():
+def test_a_warm_adjoint_is_reset_at_the_given_interval():
     toy = Quadratic()
     plain = eb.Warm(step_size=ALPHA, curvature="hessian", preconditioner="none")
     reset = eb.Warm(step_size=ALPHA, curvature="hessian", preconditioner="none", reset_every=3)

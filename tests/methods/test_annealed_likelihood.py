@@ -46,7 +46,7 @@ def test_the_gradient_is_that_of_the_likelihood_of_noised_data_within_its_standa
     assert (errors.std(0) < 0.05).all()
 
 
-def test_what_an_iteration_descends_by_hand():
+def test_the_loss_of_an_iteration_by_hand():
     energy = Joint(make_gaussian_latent())
     q = eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
     method = make(energy, q, n_moves=2)

@@ -82,7 +82,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", [*MODELS, *OTHERS])
-def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiates(name, float64):
+def test_each_step_changes_only_the_parameters_of_its_group_with_both_backends(name, float64):
     method = {**MODELS, **OTHERS}[name](randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))).double()
     v = torch.randn(6, V_DIM)
     noise = method.draw_noise(v, keyed_generator(0))

@@ -91,7 +91,7 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
     iterating.assert_descends(found, loss, energy)
 
 
-def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alone(float64):
+def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_only(float64):
     energy = Hidden(make_gaussian_latent())
     method = make(energy, LangevinChain(n_steps=1, step_size=0.1, uniform_start=[50.0, 60.0]), n_chains=5)
     v = torch.randn(3, V_DIM)

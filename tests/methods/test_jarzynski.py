@@ -183,7 +183,7 @@ def test_the_ratio_is_that_of_the_densities_of_the_steps(name, noise_std):
     torch.testing.assert_close(end, path[-1])
 
 
-def test_resampled_walkers_have_equal_weights_and_the_same_log_z_each_as_often_as_its_weight_says():
+def test_resampled_chains_have_equal_weights_the_same_log_z_and_frequencies_by_weight():
     build, chain, _ = MODELS["gibbs"]
     method = make(build(), chain, resample_below=0.5)
     method.start(torch.randn(1000, V_DIM), keyed_generator(0))
@@ -199,6 +199,6 @@ def test_resampled_walkers_have_equal_weights_and_the_same_log_z_each_as_often_a
         assert ((counts - N * w).abs() < 1 + 1e-9).all()
 
 
-def test_a_run_starts_its_walkers_and_says_how_far_log_z_is(tmp_path):
+def test_a_run_starts_its_chains_and_logs_the_error_of_log_z(tmp_path):
     run = train(tmp_path, "method=jarzynski", "method.n_chains=2000", "optimizer.lr=0.01")
     assert 0 < abs(run["test/learned_log_z_error"]) < 0.2

@@ -150,7 +150,7 @@ def test_an_iteration_of_lebm_by_hand():
             torch.testing.assert_close(found.grads[f"{name}.{key}"], expected)
 
 
-def test_an_encoder_of_chains_is_a_function_of_v_alone():
+def test_an_encoder_by_chains_is_a_function_of_v_only():
     energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
     method = small(energy)
     v = torch.randn(130, 64)  # more examples than the encoder computes in one chunk

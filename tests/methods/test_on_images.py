@@ -124,7 +124,7 @@ def count_calls(energy):
     return calls
 
 
-def test_what_sums_is_float32_under_autocast():
+def test_sums_are_float32_under_autocast():
     v = torch.rand(4, *IMAGE)
     h = torch.randn(2, 4, 3)
     q = image_method("bism").posterior

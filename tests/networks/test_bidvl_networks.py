@@ -87,7 +87,7 @@ def test_shortcuts_commute_with_pooling_and_doubling(float64):
     torch.testing.assert_close(block(x), published)
 
 
-def test_the_released_rectifier_overwrites_the_input_of_a_block_and_so_of_its_shortcut(float64):
+def test_the_rectifier_of_the_authors_code_overwrites_the_input_of_a_block_and_of_its_shortcut(float64):
     """Compare with Kan et al. 2022, code: ReLU(inplace=True) at the start of each block except the first."""
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6, 6], n_down=2, rectified_shortcut=True).eval()
     for block, channels in ((network.blocks[1], 4), (network.blocks[2], 6)):

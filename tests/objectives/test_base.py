@@ -97,7 +97,7 @@ def test_mean_of_sliced_score_matching_is_score_matching():
         assert sliced.std(0).min() > 1e-2
 
 
-def test_score_matching_asks_a_score_for_its_divergence():
+def test_score_matching_uses_the_divergence_method_of_a_score():
     class Linear:
         def __call__(self, v):
             return -2 * v
@@ -169,7 +169,7 @@ def test_every_batch_has_its_own_whole_ladder(ladder, size):
 
 
 @pytest.mark.parametrize("ladder", ["linear", "geometric"])
-def test_one_example_alone_has_a_level_from_anywhere_on_the_ladder(ladder):
+def test_a_batch_of_one_example_has_a_random_level_of_the_ladder(ladder):
     objective = eb.MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder)
     v = torch.zeros(1, 2)
     sigma = objective.noise(v, (2000,), keyed_generator(0))["sigma"]

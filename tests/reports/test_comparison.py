@@ -59,7 +59,7 @@ def test_each_method_takes_part_with_its_best_setting(simple):
 
 
 @pytest.mark.parametrize(("metric", "front"), [("test/log_likelihood", "acd"), ("test/fisher", "ab")])
-def test_the_front_has_who_is_best_in_as_much_time(simple, metric, front):
+def test_the_pareto_front_has_the_best_methods_for_their_time(simple, metric, front):
     for method, seconds, value in (("a", 1, 2.0), ("b", 2, 1.0), ("c", 3, 3.0), ("d", 9, 4.0), ("e", 10, 4.0)):
         simple(method, method, metrics={metric: value, SPEED: 1.0, "iteration": seconds})
     groups = groups_of(simple.root)

@@ -75,7 +75,7 @@ def test_labels_say_what_tells_groups_apart_and_images_of_two_sizes_are_two_data
 
 
 @pytest.mark.parametrize("hydra", [True, False])
-def test_a_setting_that_others_are_computed_from_is_named_once(tmp_path, hydra):
+def test_a_setting_from_which_others_are_computed_is_named_once(tmp_path, hydra):
     for h in (3, 5):
         run_folder(tmp_path / str(h), f"model.h_dim={h}", metrics={"test/fisher": 1}, hydra=hydra)
     method = "bidsm" if hydra else "BiSM DSM"
@@ -150,7 +150,7 @@ def test_published_numbers_belong_to_data_method_and_settings_and_say_where_ours
     assert {number.differs for number in found.values()} <= {differs}
 
 
-def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
+def test_results_worse_than_published_are_marked_for_both_directions(tmp_path):
     metrics = {"test/log_likelihood": 107.0, "test/fisher": -5475.0, "test/log_z": 3.0}
     run_folder(tmp_path / "a", *FREY, "method.n_unroll=0", metrics=metrics)
     run_folder(tmp_path / "b", *FREY, "method.n_unroll=1", metrics={"test/log_likelihood": 111.0, "test/fisher": -5500})
@@ -203,7 +203,7 @@ def test_runs_without_results_are_named_in_one_line_and_left_out(simple, tmp_pat
             assert sum(f"{name}: {state}: " in line for line in text.splitlines()) == 1
 
 
-def test_what_users_get_wrong_is_named(simple, tmp_path, monkeypatch):
+def test_mistakes_of_users_are_named(simple, tmp_path, monkeypatch):
     out = str(tmp_path / "out")
     with pytest.raises(ConfigError, match="nowhere"):
         report([str(tmp_path / "nowhere")], out)
@@ -290,7 +290,7 @@ def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path)
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7777 }}{% raw %}'
 
 
-def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
+def test_the_page_is_one_file_and_shows_texts_of_runs_as_text(sweep, simple, tmp_path):
     for value in (HOSTILE, "other"):
         metrics = {f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}
         curves = {"val/../../escaped": {1: 1.0, 2: 2.0}}
@@ -352,7 +352,7 @@ ODD = {
 }
 
 
-def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored(simple, monkeypatch):
+def test_baselines_are_not_starred_and_own_metrics_have_the_stored_direction(simple, monkeypatch):
     for method, value in (("dsm", 1.0), ("ssm", 2.0)):
         metrics = {f"test/{name}": value for name in ("probe_accuracy", "probe_accuracy_pixels", "own", "accuracy")}
         folder = simple(method, method, metrics=metrics)

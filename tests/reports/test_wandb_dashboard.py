@@ -12,7 +12,7 @@ from helpers.shell import CONF, ROOT, configure
 dashboard = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "wandb_dashboard.py")))
 
 
-def test_panels_are_of_metrics_with_a_direction_and_of_figures_and_keys_that_there_are():
+def test_panels_show_existing_metrics_figures_and_keys():
     assert all(direction(name) for name in (*dashboard.RESULTS, *dashboard.GRIDS))
     named = {key for path in (CONF / "figures").glob("*.yaml") for key in OmegaConf.load(path)}
     assert {*dashboard.FIGURES} <= named

@@ -32,7 +32,7 @@ def test_a_changed_setting_is_refused_by_its_name_unless_it_is_allowed(finished,
     assert checkpoint(tmp_path / "told")["global_step"] == 6
 
 
-def test_what_is_incidental_may_differ(finished, tmp_path):
+def test_incidental_settings_may_differ(finished, tmp_path):
     free = ("threads=1", "iterations_per_batch=2", "callbacks.checkpoints.every=2", "method.compile=false", "tf32=true")
     train(tmp_path / "run", *SHORT, *LONGER, *free, "callbacks=ema", f"ckpt={finished}", f"cache_dir={tmp_path}")
     assert checkpoint(tmp_path / "run")["global_step"] == 6

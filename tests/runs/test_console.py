@@ -48,7 +48,7 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_
     assert {word, "trainer.max_steps=12"} <= {*shlex.split(steps["resume"])}
 
 
-def test_a_run_whose_rate_has_come_down_is_not_resumed(tmp_path, monkeypatch):
+def test_no_longer_run_is_suggested_where_the_learning_rate_has_decayed(tmp_path, monkeypatch):
     config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
@@ -128,7 +128,7 @@ def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
 
 
-def test_a_disk_that_is_full_when_hydra_writes_is_one_sentence(monkeypatch):
+def test_a_full_disk_when_hydra_writes_gives_one_sentence(monkeypatch):
     def fail(code):
         def main(**options):
             raise OSError(code, os.strerror(code))
@@ -143,7 +143,7 @@ def test_a_disk_that_is_full_when_hydra_writes_is_one_sentence(monkeypatch):
         commands.train()
 
 
-def test_a_run_in_the_folder_of_all_runs_is_compared_with_them_and_another_by_its_own_folder(tmp_path, monkeypatch):
+def test_the_report_command_names_the_folder_of_all_runs_or_else_the_run_itself(tmp_path, monkeypatch):
     config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)

@@ -77,7 +77,7 @@ def test_the_example_trains_with_all_of_its_parts(example):
 
 
 @pytest.mark.usefixtures("folder", "unrendered")
-def test_the_example_is_evaluated_with_leave_alone(example, monkeypatch):
+def test_the_example_is_evaluated_only_with_permission(example, monkeypatch):
     monkeypatch.chdir(example)
     checkpoint = "outputs/whole/checkpoints/last.ckpt"
     with pytest.raises(ConfigError, match=r"may not name 'my_package.ring.Ring', .* with allow_packages=\[...\]"):
@@ -141,7 +141,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_package_that_is_nowhere_or_does_not_serve_is_refused_in_a_sentence(fault, folder):
+def test_a_missing_or_faulty_package_is_refused_in_a_sentence(fault, folder):
     text, named = FAULTS[fault]
     with pytest.raises(ConfigError, match=f"'mine'.*{folder}"):
         train(folder / "run", "allow_packages=[mine]")

@@ -83,7 +83,7 @@ def test_after_going_back_the_best_is_not_of_the_part_that_is_left_out(tmp_path)
         assert same(best["state_dict"], held["state_dict"])
 
 
-def test_a_finished_run_can_be_made_longer_or_only_evaluated_again(tmp_path):
+def test_a_finished_run_can_be_trained_longer_or_only_evaluated_again(tmp_path):
     constant, longer = (("method=dsm", f"trainer.max_steps={5 * n}", f"n_validations={n}") for n in (2, 4))
     train(tmp_path / "short", *constant)
     short = tmp_path / "short" / "checkpoints" / "last.ckpt"

@@ -43,7 +43,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path):
+def test_a_sweep_leaves_complete_folders_and_a_bad_job_ends_in_a_sentence(tmp_path):
     jobs = ["-m", "trainer.precision=16-mixed,32-true", "hydra.sweep.dir=sweep"]
     words = [*jobs, "debug=fast", "data=line_blobs", "method=dsm", "show_config=true"]
     code, said = run_script("train.py", *words, folder=tmp_path)
@@ -178,7 +178,7 @@ def test_a_start_that_is_refused_changes_no_byte_of_the_folder(tmp_path):
         assert files(tmp_path) == before, words
 
 
-def test_neither_does_one_that_is_typed(tmp_path):
+def test_a_start_that_the_command_line_refuses_changes_no_byte_of_the_folder(tmp_path):
     run = ("debug=fast", "data=line_blobs", "method=dsm", "callbacks.figures=null", "hydra.run.dir=run")
     (said,) = run_scripts("train.py", [run], tmp_path)
     before = files(tmp_path / "run")
@@ -192,7 +192,7 @@ def test_neither_does_one_that_is_typed(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["on_fit_start", "training_step"])
-def test_what_is_refused_as_late_as_in_the_first_iteration_changes_nothing_either(where, tmp_path, monkeypatch):
+def test_a_start_refused_in_the_first_iteration_changes_no_byte_of_the_folder(where, tmp_path, monkeypatch):
     def refuse(*given):
         raise ConfigError("too late")
 
@@ -332,7 +332,7 @@ def changed(before, after):
     return {key for key in before if not same(before[key], after[key])}
 
 
-def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
+def test_each_level_changes_only_its_own_network_and_optimizer_state(tmp_path):
     parts = build(tiny(tmp_path, "method.n_lower_steps=2", "method.n_unroll=2"))
     parts.data.setup()
     method = parts.method

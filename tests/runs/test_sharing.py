@@ -150,7 +150,7 @@ def quantities(run):
     return {name: said_of(quantity) for name, quantity in asked.items()}
 
 
-def test_every_class_of_methods_is_shared_below():
+def test_every_class_of_methods_is_in_the_sharing_tests():
     options = {word.removeprefix("method=") for words in SHARED.values() for word in words}
     assert {found for option, found in CLASSES.items() if option in options} == {*CLASSES.values()}
 
@@ -250,7 +250,7 @@ class Hub:
         return str(self.root / repo_id)
 
 
-def test_a_model_goes_to_the_hub_when_told_to_and_comes_back(trained, folder, tmp_path, monkeypatch):
+def test_a_model_is_uploaded_to_the_hub_on_demand_and_loaded_from_it(trained, folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path / "hub"))
     (folder / "private.txt").touch()
     trained.save_pretrained(folder, repo_id="me/model")

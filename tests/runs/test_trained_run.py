@@ -109,7 +109,7 @@ def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(
     assert v.std().item() == pytest.approx(0.1, abs=0.008)
 
 
-def test_a_generator_gives_the_samples_and_needs_no_gradient():
+def test_samples_of_a_generator_need_no_gradient():
     run = eblvm_lit.load("bidvl_mnist")
     v = run.sample(3)
     assert v.shape == (3, *run.method.event_shape)
@@ -192,7 +192,7 @@ def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
         sample.main([str(tmp_path)])
 
 
-def test_the_bundled_model_is_a_run_that_trains_on_is_saved_and_is_loaded(tmp_path):
+def test_the_pretrained_model_can_be_trained_further_saved_and_loaded(tmp_path):
     run = eblvm_lit.load("grbm_digits")
     assert run.examples().shape == (197, 64)
     assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)

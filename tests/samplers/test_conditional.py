@@ -269,7 +269,7 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
     assert done["sample"] >= (6 if known else 4)
 
 
-def test_what_is_no_sampler_of_chains_is_named():
+def test_an_object_that_is_no_sampler_of_chains_is_named():
     for wrong in ("gibbs", None, eb.Gibbs(), eb.GibbsLangevin()):
         with pytest.raises(eb.ConfigError, match="use a Sampler"):
             draw_visible(wrong, gaussian(), torch.zeros(1, 2), seed=0)

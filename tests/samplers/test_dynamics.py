@@ -214,7 +214,7 @@ def test_what_dynamics_cannot_draw_is_refused(float64):
         score.draw(random_grbm(2, 3), range(2), seed=0)
 
 
-def test_chains_that_stay_apart_are_told(float64, caplog):
+def test_chains_that_do_not_mix_are_reported(float64, caplog):
     energy = UnequalModes(0.25)
     equal = energy.free_energy
     energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # these energies differ between the modes

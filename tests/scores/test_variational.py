@@ -184,7 +184,7 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
     assert all(value.abs().max() > 1e-4 for value in step.grads.values())
 
 
-def test_sets_are_what_they_are_called():
+def test_particle_sets_are_shared_or_separate_as_named():
     energy = GRBMS[0].make()
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v = torch.randn(5, V_DIM)

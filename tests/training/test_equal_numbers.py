@@ -147,7 +147,7 @@ def test_a_run_leaves_the_same_numbers_and_the_same_best_checkpoint(numbers):
         assert close(folder / "1" / "run", folder / "3" / "run", 1e-10, name)
 
 
-def test_the_first_process_alone_writes(numbers):
+def test_only_the_first_process_writes(numbers):
     folder, _, three = numbers
     by_first, *by_others = (written for *_, written in three)
     assert any("last.ckpt" in path for path in by_first)

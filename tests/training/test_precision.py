@@ -37,7 +37,7 @@ NEEDS_FLOAT32 = {
 }
 
 
-def test_what_needs_float32_keeps_it(tmp_path):
+def test_models_that_need_float32_keep_it(tmp_path):
     for reason, options in NEEDS_FLOAT32.items():
         chosen, said = choose_precision("auto", method_of(tmp_path, *options), CPU)
         assert chosen == "32-true"

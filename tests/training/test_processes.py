@@ -31,7 +31,7 @@ def straight(tmp_path_factory):
 
 
 @forking
-def test_a_lost_process_ends_the_run_and_it_resumes_bit_by_bit(straight, tmp_path):
+def test_a_run_that_lost_a_process_ends_and_resumes_bit_by_bit(straight, tmp_path):
     started = Launch(tmp_path, *PCD, pause=11)
     started.send(signal.SIGKILL, rank=1)
     assert started.wait() == 1
@@ -45,7 +45,7 @@ def test_a_lost_process_ends_the_run_and_it_resumes_bit_by_bit(straight, tmp_pat
 
 
 @forking
-def test_the_processes_end_where_the_agent_is_killed(tmp_path):
+def test_the_processes_end_when_the_agent_is_killed(tmp_path):
     started = Launch(tmp_path, *PCD, pause=11)
     started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
@@ -53,7 +53,7 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems send nothing where a parent is gone")
 @forking
-def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
+def test_processes_that_wait_for_others_and_ignore_signals_end_when_the_agent_is_killed(tmp_path):
     """Kill the agent while processes wait at their first barrier: inside a library call, with signals ignored as by
     nohup."""
 
@@ -138,7 +138,7 @@ def test_torchrun_needs_a_folder_for_all_processes(monkeypatch):
 
 @forking
 @pytest.mark.parametrize("options", [("data.batch_size=233",), ("data.batch_size=100", "+trainer.overfit_batches=2")])
-def test_a_last_minibatch_of_two_rows_and_a_few_minibatches_again_and_again(tmp_path, options):
+def test_several_processes_train_with_a_last_minibatch_of_two_examples_and_with_repeated_minibatches(tmp_path, options):
     options = (*PCD, *RUN, "trainer.max_steps=9", "callbacks.evaluation=null", *options)  # 1400 = 6 x 233 + 2
     train(tmp_path / "one", *options)
     several = (*options, "trainer.devices=2")

@@ -25,6 +25,6 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_one_list_serves_reports_sweeps_and_resumed_runs_and_they_differ_where_they_must(key):
+def test_incidental_settings_are_the_same_for_reports_sweeps_and_resumed_runs_with_few_exceptions(key):
     found = is_incidental(key, *COPIES), is_incidental(key), is_incidental(key, *LENGTH_AND_TESTS)
     assert found == KEYS[key]

@@ -42,7 +42,7 @@ def test_an_unused_folder_has_its_log_at_once(names, tmp_path, logger):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs Linux's /dev/full")
-def test_a_log_that_cannot_be_written_ends_nothing(logger, capsys):
+def test_a_log_that_cannot_be_written_does_not_end_the_run(logger, capsys):
     logger.addHandler(RunLog("/dev/full"))
     logger.handlers[0]._before = None
     logger.warning("one")

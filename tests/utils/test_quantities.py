@@ -24,7 +24,7 @@ NEITHER = ("probe_accuracy_pixels", "probe_accuracy_pixels_reduced", "score_bias
 FEATURES = [InceptionFeatures, ClassifierFeatures, DINOv2Features, RawValues]
 
 
-def test_directions():
+def test_numbers_have_their_declared_directions():
     for way, names in DIRECTIONS.items():
         assert {direction(f"test/{name}") for name in names} == {way}
     assert [direction(name) for name in ("val/log_likelihood (last 3)", "train/iterations_per_second")] == [1, 1]
@@ -34,7 +34,7 @@ def test_directions():
         assert quantity(name) is not UNKNOWN
 
 
-def test_units_are_declared_beside_them():
+def test_units_are_declared_with_the_directions():
     units = {"test/posterior_kl": "nats", "test/kl": "nats", "train/iterations_per_second": "iterations/s"}
     units |= {"test/log_z": "nats", "test/ais_effective_sample_size": "", "test/auroc_z": "", "test/rmse": ""}
     assert {name: quantity(name).unit for name in units} == units
@@ -55,11 +55,11 @@ def test_distances_of_samples_are_the_better_the_lower_and_their_spreads_have_no
 @pytest.mark.parametrize(
     "name", ["accuracy", "my_loss_of_weight", "error", "own_loss", "fd_steps", "fidelity", "nll", "coverage_b"]
 )
-def test_words_of_a_name_say_nothing(name):
+def test_the_words_in_a_metric_s_name_do_not_determine_its_direction(name):
     assert quantity(f"test/{name}") is UNKNOWN
 
 
-def test_a_user_s_class_declares_its_own_and_a_report_learns_them_from_the_run(tmp_path, monkeypatch):
+def test_a_user_s_class_declares_its_numbers_and_a_report_reads_them_from_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(quantities, "KNOWN", dict(quantities.KNOWN))
     monkeypatch.setattr(quantities, "STORED", {})
     assert not learn(tmp_path)

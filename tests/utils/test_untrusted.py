@@ -102,7 +102,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_a_configuration_that_is_none_is_refused(text, tmp_path):
+def test_a_file_that_is_no_configuration_is_refused(text, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=r"config\.yaml is not a readable configuration") as refusal:

@@ -41,7 +41,7 @@ def prdc_by_definition(x, y, k=3, k_density=5):
 
 
 @pytest.mark.parametrize(("dim", "offset"), [(1, 1000.0), (9, 0.0)])
-def test_all_four_are_what_they_are_defined_to_be(dim, offset, monkeypatch):
+def test_precision_recall_density_and_coverage_equal_their_definitions(dim, offset, monkeypatch):
     # fewer samples than data, with a smaller spread and another mean
     x = 0.6 * normal(23, dim) + 0.7 + offset
     y = normal(31, dim, seed=1) + offset
@@ -114,7 +114,7 @@ def test_the_discrepancy_is_unbiased(discrepancy, k):
     assert mean == pytest.approx(expected, abs=1e-12)
 
 
-def test_inception_score_is_one_of_the_undecided_and_the_number_of_classes_of_the_sure():
+def test_inception_score_is_one_for_uniform_and_the_number_of_classes_for_certain_predictions():
     undecided = torch.zeros(20, 5)
     sure = 100 * torch.eye(5).repeat(4, 1)
     for logits, expected in ((undecided, 1), (sure, 5), (sure[:1].expand(20, 5), 1)):

@@ -69,7 +69,7 @@ def dinov2_file(tmp_path_factory):
     return path
 
 
-def test_the_transformer_is_that_of_torchvision_where_no_channel_is_scaled():
+def test_the_transformer_without_layer_scale_is_that_of_torchvision():
     from torchvision.models.vision_transformer import VisionTransformer as Theirs
 
     ours = small_transformer().double()
@@ -109,7 +109,7 @@ def test_position_embeddings_of_another_grid_are_resized_and_the_class_keeps_its
     torch.testing.assert_close(middle, (torch.tensor([1.0, 2.0]) + 0.5) * 5 / 4.1 - 0.5, rtol=0.02, atol=0.02)
 
 
-def test_dinov2_passes_images_on_as_torch_fidelity_does(dinov2_file, monkeypatch):
+def test_dinov2_prepares_images_as_torch_fidelity_does(dinov2_file, monkeypatch):
     from torch_fidelity.feature_extractor_dinov2 import FeatureExtractorDinoV2
 
     features = DINOv2Features(cache_dir="nowhere", weights=str(dinov2_file), sha256=None)
@@ -201,7 +201,7 @@ def test_the_classifier_is_a_function_of_its_seed_and_trained_once(trained, digi
     assert (again.fingerprint, again.accuracy) == (trained.fingerprint, trained.accuracy)
 
 
-def test_a_classifier_needs_labels_and_of_attributes_it_has_no_classes(digits, tmp_path):
+def test_a_classifier_needs_class_labels_and_not_attributes(digits, tmp_path):
     with pytest.raises(eb.ConfigError, match="no labels"):
         classifier(tmp_path).prepare(textures())
     data = loaded(eb.Digits())
@@ -210,7 +210,7 @@ def test_a_classifier_needs_labels_and_of_attributes_it_has_no_classes(digits, t
         quality(tmp_path, classifier(tmp_path, n_steps=3)).prepare(StandIn(), data)
 
 
-def test_data_are_looked_at_once_and_others_do_not_take_the_same_file(tmp_path):
+def test_features_of_data_are_computed_once_and_other_data_have_another_file(tmp_path):
     def looked_at(shift=0, seed=0, **options):
         features = RandomFeatures(seed=seed)
         data = textures(shift)

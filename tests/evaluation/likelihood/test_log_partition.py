@@ -105,7 +105,7 @@ def test_data_with_constant_values_do_not_bias_log_z():
     assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
 
 
-def test_few_chains_that_count_are_warned_of(caplog):
+def test_a_small_effective_sample_size_gives_a_warning(caplog):
     one = torch.tensor([0.0, *[-50.0] * 199], dtype=F64)
     assert estimate_from_log_weights(one, 0.0).ess == pytest.approx(1)
     assert len(caplog.records) == 1
@@ -177,7 +177,7 @@ MODELS = {"far gaussian": far_gaussian, "grbm, paper": lambda: random_grbm(3, 6,
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_both_sides_hold_the_exact_log_z(model):
+def test_both_sides_of_the_sandwich_contain_the_exact_log_z(model):
     model = model()
     v = model.sample_exact(500, generator(7))
     ais = eb.HamiltonianAIS(n_chains=1000, n_betas=60)
@@ -190,7 +190,7 @@ def test_both_sides_hold_the_exact_log_z(model):
 
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
-def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
+def test_both_sides_of_the_sandwich_by_gibbs_sweeps_contain_the_exact_log_z(parametrisation):
     model = random_grbm(4, 7, parametrisation)
     lower, upper = AIS(n_chains=1000, n_betas=100).sandwich(model, None, generator(9))
     for side in (lower, upper):

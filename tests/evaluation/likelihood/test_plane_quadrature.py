@@ -96,7 +96,7 @@ def test_few_latents_are_summed_over_a_grid():
 
 
 @pytest.mark.parametrize("log_density", [lambda v: 0 * v.sum(-1), lambda v: math.nan * v.sum(-1)])
-def test_a_grid_that_does_not_hold_the_mass_gives_no_number(log_density, caplog):
+def test_a_grid_too_small_for_the_mass_gives_no_number(log_density, caplog):
     assert numbers(eb.PlaneQuadrature(n_cells=30), OfDensity(log_density), TwoBlobs()) == {}
     assert "of the model's mass" in caplog.text
 
@@ -142,7 +142,7 @@ def test_a_mode_outside_without_mass_changes_nothing():
     assert found[1] == pytest.approx(found[0], abs=1e-9)
 
 
-def test_where_nothing_is_known_nothing_is_said():
+def test_data_without_known_density_or_modes_give_no_numbers():
     metric = eb.PlaneQuadrature(n_cells=30)
     data = eb.Moons()
     # the density of the data is unknown

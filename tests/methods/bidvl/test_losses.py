@@ -35,7 +35,7 @@ def moved(term, networks):
 
 
 @every_loss
-def test_each_term_moves_whom_it_should(name, float64):
+def test_each_term_has_gradients_of_the_right_networks(name, float64):
     loss = bidvl_networks.LOSSES[name]
     networks = bidvl_networks.networks(loss)
     v = torch.randn(7, bidvl_networks.V_DIM)

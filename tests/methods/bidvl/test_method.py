@@ -90,7 +90,7 @@ def released(energy, encoder, generator, upper, lower, v, noise):
         descend(lower, both + energy.free_energy(v_hat) + gap.square().sum(1) / n_latents)
 
 
-def test_iterations_with_a_shared_optimizer_are_those_of_the_released_code(float64):
+def test_iterations_with_a_shared_optimizer_are_those_of_the_authors_code(float64):
     """Compare with Kan et al. 2022, code: one Adam of both networks, which skips the generator in the encoder's first
     step only."""
     rates = {

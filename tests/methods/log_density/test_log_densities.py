@@ -102,7 +102,7 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
     assert (rising + 1e-3 < exact).all()
 
 
-def test_a_state_dict_that_calls_log_z_c_is_read():
+def test_a_state_dict_with_the_former_name_c_for_log_z_is_read():
     method = DENSITY_LOSSES[0].make(eb.NCE, make_gaussian_latent())
     state = {name.replace("log_z", "c"): value + 1 for name, value in method.state_dict().items()}
     method.load_state_dict(state)

@@ -120,7 +120,7 @@ def test_c_starts_at_the_estimate_of_the_proposal(float64):
     assert (found / energy.log_partition().exp() - 1).abs() < 0.2
 
 
-def test_a_run_starts_c_there(tmp_path):
+def test_a_run_starts_c_at_the_estimate_of_the_proposal(tmp_path):
     options = ("method=snl", "data=checkerboard", "noise_distribution=standard_normal", "optimizer.lr=1e-9")
     found = train(tmp_path, *options, "n_validations=1", "data.batch_size=100", "trainer.max_steps=2")
     # the estimate has 100,000 samples

@@ -57,7 +57,7 @@ def test_traced_iterations_are_eager_ones_and_methods_do_not_share_a_graph(trace
         assert_same(compiled, name, tmp_path / "run")
 
 
-def test_a_function_that_is_more_than_its_graph_is_called_as_a_whole(traced_only):
+def test_a_function_that_does_more_than_its_graph_is_not_replaced_by_the_graph(traced_only):
     own = [torch.ones(2)]
     x = torch.arange(2.0)
     elsewhere = compile_step(lambda v: {"sum": v + own[0]})  # this function reads a tensor that is no argument
@@ -140,7 +140,7 @@ def test_if_compilation_fails_auto_trains_eagerly_and_true_ends_in_a_sentence(mo
         train(tmp_path / "true", *AUTO, "method.compile=true")
 
 
-def test_a_compiled_iteration_that_lacks_memory_is_not_taken_for_one_that_cannot_be_compiled(monkeypatch, tmp_path):
+def test_running_out_of_memory_in_a_compiled_iteration_is_not_reported_as_a_failed_compilation(monkeypatch, tmp_path):
     def exhaust(*given):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 

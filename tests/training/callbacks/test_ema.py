@@ -88,7 +88,7 @@ def test_training_is_the_same_with_and_without_averages(straight, tmp_path):
     assert same_state(tmp_path, straight[0])
 
 
-def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(tmp_path):
+def test_a_crashed_run_resumes_its_averages_bit_by_bit(tmp_path):
     run = (*LONG, *EMA, UNTESTED, "callbacks.ema.every=4")
     with pytest.raises(RuntimeError, match="crashed on purpose"):
         train(tmp_path / "crashed", *run, *CRASH, "+callbacks.crash.iteration=19")

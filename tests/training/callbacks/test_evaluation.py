@@ -40,6 +40,6 @@ def test_what_was_chosen_and_does_not_apply_is_named_once_before_the_first_itera
     assert caplog.text.count("metrics do not apply") == 1
 
 
-def test_the_defaults_say_nothing(tmp_path, caplog):
+def test_default_metrics_and_figures_give_no_messages(tmp_path, caplog):
     few(tmp_path, "method=cd", data="digits")
     assert "not apply" not in caplog.text

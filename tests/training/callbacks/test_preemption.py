@@ -103,7 +103,7 @@ def test_a_signal_to_one_of_two_processes_stops_both_and_they_say_how_to_resume(
 
 
 @forking
-def test_a_second_signal_does_what_python_does(tmp_path):
+def test_a_second_signal_has_python_s_default_effect(tmp_path):
     def prepare():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore this signal
         send_at(8, signal.SIGINT)

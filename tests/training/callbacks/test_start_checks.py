@@ -117,7 +117,7 @@ def test_parameters_without_a_gradient_are_named_once(caplog):
     ]
 
 
-def test_gradients_that_are_zero_at_first_alone_are_no_mistake(caplog):
+def test_gradients_that_are_zero_only_at_first_are_accepted(caplog):
     energy = MLPEnergy(v_dim=2, widths=[5])
     nn.init.zeros_(energy.network[-1].weight)
     fit(contrast(energy=energy), 6)

@@ -49,7 +49,7 @@ def test_a_stored_token_of_the_hub_is_not_looked_up(tmp_path, monkeypatch):
     assert not asked
 
 
-def test_its_absence_is_said_before_the_run(tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("eblvm_lit.training.loggers.trackio.RequirementCache", lambda name: None)
     described = {"_target_": "eblvm_lit.training.loggers.trackio.TrackioRun", "save_dir": "out", "project": "mine"}
     with pytest.raises(ConfigError, match=r"logger\.trackio"):

@@ -73,7 +73,7 @@ def test_figures_results_and_checkpoints_are_there(sweep):
     assert "figures/filters/filenames" in {name for row in evaluation.rows for name in row}
 
 
-def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp_path, capfd):
+def test_a_resumed_run_is_the_same_run_and_a_failed_run_is_marked_as_failed(tmp_path, capfd):
     mode = ("logger=[csv,wandb]", "logger.wandb.mode=offline", "method=dsm")
     long = (*mode, "trainer.max_steps=20", "n_validations=2")
     with pytest.raises(RuntimeError, match="on purpose"):
