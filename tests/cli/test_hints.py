@@ -171,13 +171,13 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
         ("metod=dsm", "Did you mean method=dsm?"),
         # this word resembles no option of the group
         ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
-        ("logger=true", "logger takes the name of an option, not true: csv, mlflow, none,"),
-        ("optimizer=0.01", "optimizer takes the name of an option, not 0.01: adam, sgd."),
-        ("model=null", "model takes the name of an option, not null: coupled_grbm,"),
-        ("seed=3 data=3", "data takes the name of an option, not 3: celeba128,"),
+        ("logger=true", "logger needs the name of an option, not true: csv, mlflow, none,"),
+        ("optimizer=0.01", "optimizer needs the name of an option, not 0.01: adam, sgd."),
+        ("model=null", "model needs the name of an option, not null: coupled_grbm,"),
+        ("seed=3 data=3", "data needs the name of an option, not 3: celeba128,"),
         (
             "schedule@optimizer.schedule=null",
-            "schedule@optimizer.schedule takes the name of an option, not null: cosine,",
+            "schedule@optimizer.schedule needs the name of an option, not null: cosine,",
         ),
     ],
 )
@@ -221,7 +221,7 @@ def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
     [
         ("train.py", ["hydra.run.dir=file/run"], "file/run"),
         ("train.py", ["method=bidsn"], "'bidsn'.*method=bidsm"),
-        ("train.py", ["logger=true"], "logger takes the name of an option, not true: csv"),
+        ("train.py", ["logger=true"], "logger needs the name of an option, not true: csv"),
         ("train.py", ["method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
     ],

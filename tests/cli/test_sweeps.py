@@ -49,7 +49,7 @@ def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     free = ("show_config=false", "threads=1", "callbacks.checkpoints.keep=2", "cache_dir=elsewhere", "tf32=true")
     assert train(folder, *DSM, RESUME, *free) == metrics
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-    with pytest.raises(SystemExit, match="holds results of other settings"):
+    with pytest.raises(SystemExit, match="has results of other settings"):
         finished_job(tiny(folder, *DSM, "seed=2", RESUME))
 
 
@@ -188,7 +188,7 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
     assert [path.stat().st_mtime_ns for path in files] == before
     assert {"seed=1", "sweep.resume=True"} <= {*read_command(folder / "1")["overrides"]}
     assert re.search(r"(?m)^ *1 +seed=1 +-?\d", said), "the table has what the job is, not how it was started"
-    assert f"{folder / '0'} has finished before" in said
+    assert f"{folder / '0'} has already finished" in said
     assert f"Resuming from iteration 8 of {folder / '1'}" in said
     assert checkpoint(folder / "1")["global_step"] == len(curves(folder / "1")) == 12
 

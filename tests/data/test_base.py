@@ -109,7 +109,7 @@ ONES = torch.ones(4, 3)
 @pytest.mark.parametrize(
     ("train", "val", "words"),
     [
-        (ONES, torch.tensor([[1, torch.nan, 1], [-torch.inf, 1, 1]]), "val split of Rows holds 2 non-finite .* 6"),
+        (ONES, torch.tensor([[1, torch.nan, 1], [-torch.inf, 1, 1]]), "val split of Rows contains 2 non-finite .* 6"),
         *((wrong, ONES, "train split of Rows") for wrong in (torch.ones(4, 2), ONES[:0], ONES.double())),
     ],
 )

@@ -121,11 +121,11 @@ def too_large():
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda path: write_images(path / "new", 1), "holds folders and the file 00.png"),
+        (lambda path: write_images(path / "new", 1), "contains folders and the file 00.png"),
         (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png is missing, damaged"),
         (lambda path: (path / "05.png").write_bytes(too_large()), "05.png has more than the 179 megapixels"),
         (lambda path: Image.new("RGB", (6, 7)).save(path / "05.png"), "05.png is 7 x 6 pixels, and 00.png 6 x 6"),
-        (lambda path: path.rename(path.with_name("moved")), "There is no folder .*set"),
+        (lambda path: path.rename(path.with_name("moved")), "is not a folder with images.*set"),
         (lambda path: [(path / kind).mkdir() for kind in ("train", "test", "val")], "data.split_folders"),
     ],
 )

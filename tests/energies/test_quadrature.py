@@ -116,7 +116,7 @@ def test_a_grid_that_does_not_fit_is_refused(m):
     v = torch.randn(5, V_DIM)
     eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v)
     for options in ({"half_width": 2.0}, {"half_width": 9.0, "centre": 40.0}):
-        with pytest.raises(eb.ConfigError, match=r"outermost nodes hold .* raise half_width"):
+        with pytest.raises(eb.ConfigError, match=r"outermost nodes have .* raise half_width"):
             eb.QuadratureMarginal(energy=model, n_nodes=61, **options).check(v)
     with pytest.raises(eb.ConfigError, match="raise n_nodes"):
         eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=15).check(v)

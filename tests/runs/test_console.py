@@ -117,7 +117,7 @@ def test_sweeps_of_one_second_take_folders_of_their_own_and_so_do_their_jobs(tmp
 
 def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
     (tmp_path / "multirun.yaml").write_text("hydra: {}\n")
-    with pytest.raises(SystemExit, match=r"holds a sweep already: resume it with sweep\.resume=true"):
+    with pytest.raises(SystemExit, match=r"already contains a sweep: resume it with sweep\.resume=true"):
         CheckOutputFolder().on_multirun_start(sweep(tmp_path))
     CheckOutputFolder.claims.close()
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))

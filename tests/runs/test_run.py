@@ -152,8 +152,8 @@ def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, pre
 
 # Settings that are given for the folder of a finished run of DSM, and why each is refused.
 REFUSED = {
-    (): "holds a run already: resume it with ckpt=last",
-    ("init_from=grbm_digits",): "holds a run already",
+    (): "already contains a run: resume it with ckpt=last",
+    ("init_from=grbm_digits",): "already contains a run",
     ("seed=7", "ckpt=last"): "seed=1234, not 7",
     ("method=cd", "ckpt=last"): "was written by .*, but this run is",
     ("objective=sm", "ckpt=last"): "objective=DSM, not",
@@ -186,7 +186,7 @@ def test_a_start_that_the_command_line_refuses_changes_no_byte_of_the_folder(tmp
     words = [("method=cd", "ckpt=last"), ("nonsense=1", "ckpt=last")]
     refused = run_scripts("train.py", [(*run, *these) for these in words], tmp_path)
     refused += run_scripts("evaluate.py", [("ckpt=run", "eval_weights=ema", "hydra.run.dir=run")], tmp_path)
-    for text, reason in zip(refused, ("was written by", "no key 'nonsense'", "holds no averages"), strict=True):
+    for text, reason in zip(refused, ("was written by", "no key 'nonsense'", "contains no averages"), strict=True):
         assert re.search(f"ERROR: .*{reason}", text), text
     assert files(tmp_path / "run") == before
 
@@ -221,11 +221,11 @@ def test_a_begun_or_finished_run_is_recognised_without_checkpoints_and_resumed_f
     before = files(tmp_path / "bare")
     train(tmp_path / "other", "method=dsm", "trainer.max_steps=2", "n_validations=1")
     for words in ((), (f"ckpt={tmp_path / 'other'}",), ("ckpt=last",)):
-        with pytest.raises(ConfigError, match=r"bare holds a run already: choose another folder by hydra\.run\.dir"):
+        with pytest.raises(ConfigError, match=r"bare already contains a run: choose another folder by hydra\.run\.dir"):
             train(tmp_path / "bare", *bare, *words)
         assert files(tmp_path / "bare") == before
     (tmp_path / "bare" / "metrics.json").unlink()  # without final metrics, the run has only begun
-    with pytest.raises(ConfigError, match="bare holds a run already"):
+    with pytest.raises(ConfigError, match="bare already contains a run"):
         train(tmp_path / "bare", *bare)
 
 

@@ -144,7 +144,7 @@ def test_wrong_requests_are_refused_by_name(trained):
         trained.examples("tset")
     for wrong in ("abc", [[1.0, 2.0], [3.0]], None, [{}]):
         for function in (trained.score, trained.log_likelihood):
-            with pytest.raises(ConfigError, match=r"^v is an array"):
+            with pytest.raises(ConfigError, match=r"^v must be an array"):
                 function(wrong)
     for n in (0, 1.5, "x"):
         with pytest.raises(ConfigError, match="n_particles"):

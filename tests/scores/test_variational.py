@@ -277,7 +277,7 @@ def test_the_logged_loss_is_the_objective_at_vaes_and_not_the_surrogate():
         (lambda: VariationalScore(n_particles=1), "n_particles"),
         (lambda: VariationalScore(particles=ExactParticles(), estimate=ControlledVaES()), "estimate=vaes"),
         (lambda: make(VariationalScore(particles=REFINED)), "binary"),
-        (lambda: make(objective=eb.SM()), "differentiates the score by v"),
+        (lambda: make(objective=eb.SM()), "derivative of the score by v"),
     ],
 )
 def test_bad_input(build, words):

@@ -46,9 +46,11 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
         raise ConfigError(f"overrides is a list such as ['method=dsm', 'seed=1'], not {overrides!r}.")
     if options := [word for word in overrides if word.startswith("-")]:
-        raise ConfigError(f"{options[0]}: options are of the command line; give 'key=value', and one run at a time.")
+        raise ConfigError(
+            f"{options[0]} is an option of the command line: give overrides such as 'seed=1', for one run."
+        )
     if config_dir is not None and not Path(config_dir).is_dir():
-        raise ConfigError(f"There is no folder {config_dir}, which config_dir names: give that of your configurations.")
+        raise ConfigError(f"config_dir={config_dir} is not a folder: give the folder of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
     cfg = _compose("config", overrides, search)
     folder = OmegaConf.select(cfg, "hydra.run.dir")
@@ -68,10 +70,10 @@ def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
         5
     """
     if other := [word for word in overrides if not word.lstrip("+~").startswith("sampler")]:
-        raise ConfigError(f"{other[0]}: of the configuration only the sampler is chosen here, by sampler=NAME.")
+        raise ConfigError(f"{other[0]} cannot be set here: only the sampler can be chosen, by sampler=NAME.")
     sampler = _compose("evaluate", [*overrides, "ckpt=none"]).sampler
     if sampler is None:
-        raise ConfigError("Name a sampler, too: sampler=NAME.")
+        raise ConfigError("The settings of a sampler need its name, too: add sampler=NAME.")
     return cast(dict[str, Any], OmegaConf.to_container(sampler))
 
 
@@ -99,7 +101,7 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     overrides = [overrides] if isinstance(overrides, str) else overrides
     cfg = composed(overrides, config_dir=config_dir)
     if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
-        raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
+        raise ConfigError("train() returns the model of a checkpoint: do not remove callbacks.checkpoints.")
     if not any(override.startswith(("run_dir=", "hydra.run.dir=")) for override in overrides):
         cfg.run_dir = str(new_folder(cfg.run_dir))
     folder = cfg.run_dir

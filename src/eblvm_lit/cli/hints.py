@@ -20,9 +20,12 @@ __all__ = ["refuse_unread", "sentence"]
 # Options of Lightning that runs do not accept, most of them because runs count iterations, and what to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
-    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, how many a run has"),
-    **{f"limit_{split}_batches": "max_examples, of each split" for split in ("train", "val", "test", "predict")},
-    **dict.fromkeys(("fast_dev_run", "num_sanity_val_steps"), "debug=fast, in which every stage runs once"),
+    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, the number in a whole run"),
+    **{
+        f"limit_{split}_batches": "max_examples, which limits each split"
+        for split in ("train", "val", "test", "predict")
+    },
+    **dict.fromkeys(("fast_dev_run", "num_sanity_val_steps"), "debug=fast, which runs every stage once"),
     "test": "callbacks=training_only to test nothing",
     "train": "evaluate.py to train nothing",
     "accumulate_grad_batches": "data.batch_size",
@@ -74,13 +77,13 @@ def _no_name(overrides: Sequence[str]) -> str:
 
     Example:
         >>> _no_name(["seed=3", "optimizer=0.01"])
-        'optimizer takes the name of an option, not 0.01: adam, sgd.'
+        'optimizer needs the name of an option, not 0.01: adam, sgd.'
     """
     for key, _, value in (text.lstrip("+").partition("=") for text in overrides):
         options = options_of(key.partition("@")[0])
         if options and not {*value.strip("[]").split(",")} <= {*options}:
-            return f"{key} takes the name of an option, not {value}: {', '.join(options)}."
-    return "A group takes the names of its options, and no number, boolean or null: --help lists them."
+            return f"{key} needs the name of an option, not {value}: {', '.join(options)}."
+    return "A group needs the name of one of its options, not a number, a boolean or null: --help lists them."
 
 
 def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
@@ -88,7 +91,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
     value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
     name = key.removeprefix("trainer.")
     if name in NOT_TAKEN:
-        return f"{key} is not taken: use {NOT_TAKEN[name]}."
+        return f"{key} is not accepted: use {NOT_TAKEN[name]}."
     if name in TAKEN:
         return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
@@ -183,10 +186,10 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """
     trainer: Any = cfg.get("trainer") or {}
     for name in sorted(NOT_TAKEN.keys() & trainer.keys()):
-        raise ConfigError(f"trainer.{name} is not taken: use {NOT_TAKEN[name]}.")
+        raise ConfigError(f"trainer.{name} is not accepted: use {NOT_TAKEN[name]}.")
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         top = _top(override.package or key)  # for GROUP@PLACE, the first word of PLACE
         if top not in read and not override.is_delete():
-            raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")
+            raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that uses it.")

@@ -60,7 +60,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
     """
     if size > 1 and n < 2 * size:
         raise ConfigError(
-            f"{n} {what} are too few for {size} devices, each of which needs two: take more of them, or lower "
+            f"{n} {what} are too few for {size} devices, each of which needs two: use more of them, or lower "
             "trainer.devices."
         )
 

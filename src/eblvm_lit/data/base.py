@@ -134,7 +134,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             )
         # Bytes are not checked: they are always finite, and reading a whole memory-mapped array is slow.
         if array.dtype != torch.uint8 and (n_bad := array.numel() - int(array.isfinite().sum())):
-            raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
+            raise DataError(f"{where} contains {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """Convert a batch to the values that models receive: bytes to float32, v = batch / 255; floats are kept."""

@@ -28,7 +28,7 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
     Example:
         >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
+        eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
     if "path" in data and str(data["_target_"]).startswith("eblvm_lit."):
         visible(Path(str(data["path"])).expanduser().absolute())
@@ -42,7 +42,7 @@ def visible(folder: Path) -> list[Path]:
     """
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
-        raise DataError(f"There is no folder {folder} with images, or folders of them: set data.path to one.")
+        raise DataError(f"{folder} is not a folder with images, or with subfolders of images: set data.path to one.")
     return entries
 
 
@@ -54,5 +54,5 @@ def faces_file(root: Path) -> Path:
     """
     path = root.expanduser().absolute() / FACES
     if not path.is_file():
-        raise DataError(f"{path} is missing: put {FACES_URL} there or set data.root to the folder that holds it.")
+        raise DataError(f"{path} is missing: put {FACES_URL} there or set data.root to the folder that contains it.")
     return path

@@ -74,7 +74,7 @@ class ImageFolder(ImageDataModule):
         (1, 32, 32)
         >>> ImageFolder(path="nowhere", root="nowhere").setup()
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
+        eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
 
     path: str | Path
@@ -179,12 +179,12 @@ class ImageFolder(ImageDataModule):
         found = {path.name for path in visible(self.path) if path.is_dir()}
         split = {"train", "test"} <= found if self.split_folders is None else self.split_folders
         if split and self.split_folders is None and (odd := found - {"train", "test"}):
-            hint = "set data.split_folders to true if train and test are parts, and to false if they are classes"
-            raise DataError(f"{self.path} holds train, test and {min(odd)}: {hint}.")
+            hint = "set data.split_folders to true if train and test are splits, and to false if they are classes"
+            raise DataError(f"{self.path} contains train, test and {min(odd)}: {hint}.")
         if split:
             train, test = (list_images(self.path / name) for name in ("train", "test"))
             if odd := set(train[2] or ()) ^ set(test[2] or ()):
-                raise DataError(f"{self.path}: train and test must have the same classes; {min(odd)} is in one.")
+                raise DataError(f"{self.path}: train and test must have the same classes; {min(odd)} is only in one.")
             n_train = len(train[0])
             n_test = len(test[0])
             order = [*shuffled(n_train, "train"), *range(n_train, n_train + n_test)]
@@ -198,7 +198,7 @@ class ImageFolder(ImageDataModule):
             if n_test >= len(files):
                 hint = f"data.test_size={self.test_size} would be for testing: lower it"
                 hint = hint if len(files) > 2 else "training, validation and testing need at least one each"
-                raise DataError(f"{self.path} holds {len(files)} images, of which {hint}.")
+                raise DataError(f"{self.path} contains {len(files)} images, of which {hint}.")
         chosen = torch.tensor(labels)[order] if class_names else None
         return Listing([files[i] for i in order], n_test, chosen, class_names)
 
@@ -225,7 +225,7 @@ def list_images(folder: Path) -> tuple[list[Path], list[int], tuple[str, ...] | 
     if not classes:
         return entries, [0] * len(entries), None
     if odd := set(entries) - set(classes):
-        raise DataError(f"{folder} holds folders and the file {min(odd).name}: it must hold folders or images alone.")
+        raise DataError(f"{folder} contains folders and the file {min(odd).name}: it may contain only one of the two.")
     found = [visible(path) for path in classes]
     labels = [label for label, files in enumerate(found) for _ in files]
     return [path for files in found for path in files], labels, tuple(path.name for path in classes)

@@ -103,18 +103,18 @@ def open_image(path: Path) -> Iterator[Image.Image]:
         >>> with open_image(Path("nowhere.png")) as image:
         ...     image.size
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: nowhere.png is missing, damaged or no image: mend it or take it out of the folder.
+        eblvm_lit.errors.DataError: nowhere.png is missing, damaged or not an image: repair or remove it.
     """
     try:
         with Image.open(path, formats=FORMATS) as image:
             yield image
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or take it out of "
+            f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or remove it from "
             "the folder."
         ) from error
     except Exception as error:  # each format raises its own exceptions
-        raise DataError(f"{path} is missing, damaged or no image: mend it or take it out of the folder.") from error
+        raise DataError(f"{path} is missing, damaged or not an image: repair or remove it.") from error
 
 
 def size_of(image: Image.Image) -> tuple[int, int]:

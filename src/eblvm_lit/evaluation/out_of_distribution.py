@@ -226,7 +226,7 @@ class OutOfDistribution(
         def scores(x: Tensor, name: str, generator: torch.Generator) -> Tensor:
             found = outlier_score(method.parts, x, generator, n_particles=self.n_particles)
             if found.isnan().any():
-                raise ConfigError(f"The energy of {name} is not a number, and so has no rank among others.")
+                raise ConfigError(f"The energy of {name} is NaN for some examples, which therefore cannot be ranked.")
             return found
 
         inside = scores(v, "test data", keyed("data"))

@@ -71,13 +71,13 @@ class SampleQuality(Metric):
         for name, criterion in self.criteria.items():
             if n < criterion.fewest:
                 raise ConfigError(
-                    f"The criterion {name} needs {criterion.fewest} samples and as many examples, and there are {n}: "
+                    f"The criterion {name} needs {criterion.fewest} samples and as many examples, but has only {n}: "
                     "draw more samples, also at validations, or lower its settings."
                 )
         self._load(method, data)
         if self.logits and not self.features.classifies:
             raise ConfigError(
-                f"The network {self.features.name} knows no classes, which the Inception score needs: set "
+                f"The network {self.features.name} has no classes, which the Inception score needs: set "
                 "criteria.inception_score=null."
             )
 

@@ -169,6 +169,6 @@ def needs_adam(lower: LowerLevel) -> None:
     """
     if not isinstance(lower.optimizer, Adam):
         raise ConfigError(
-            f"The hypergradient reads the second moments of phi's Adam, and {type(lower.optimizer).__name__} has none: "
-            "use optimizer=adam, or preconditioner=none where there is one."
+            f"The hypergradient needs Adam's second moments of phi, and {type(lower.optimizer).__name__} has none: use "
+            "optimizer=adam or, if the hypergradient has a preconditioner, preconditioner=none."
         )

@@ -348,7 +348,9 @@ class Method(
             ConfigError: If the trainer has no ``max_steps``.
         """
         if self.trainer.max_steps < 1:
-            raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
+            raise ConfigError(
+                "The stream of minibatches has no end: give the Trainer max_steps, the number of iterations."
+            )
         self.compiled = None
         self._generator = torch.Generator(self.device)
         # All processes have the same noise seed: each draws the noise of the whole minibatch and keeps that of its own

@@ -108,10 +108,10 @@ def refuse_interpolations(node: Any, path: str) -> None:
         >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: config.a[0] has an interpolation, which is not resolved: '${oc.env:HOME}'.
+        eblvm_lit.errors.ConfigError: config.a[0] contains an interpolation, which is not allowed: '${oc.env:HOME}'.
     """
     if isinstance(node, str) and "${" in node:
-        raise ConfigError(f"{path} has an interpolation, which is not resolved: {node!r}.")
+        raise ConfigError(f"{path} contains an interpolation, which is not allowed: {node!r}.")
     for place, key, value in _members(node, path):
         refuse_interpolations(key, path)
         refuse_interpolations(value, place)
@@ -125,7 +125,7 @@ def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
     def resolve(name: str) -> type:
         target = resolve_target(name, packages)
         if is_foreign and not _within(target.__module__, ["torch.nn.modules", *rooms, *packages]):
-            raise ConfigError(f"{path} may not name {name!r}, which is no part of a model or not of this kind.")
+            raise ConfigError(f"{path} may not name {name!r}, which is not a part of this kind.")
         return target
 
     return resolve
@@ -287,7 +287,7 @@ def import_packages(names: str | Sequence[str] | None, conf: str | Path | None =
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # the package exists, and fails to import another one
             raise ConfigError(
-                f"allow_packages names {name!r}, and there is no such package in {', '.join(folders)}: start in the "
-                "folder that holds it, or name the configurations beside it with --config-dir."
+                f"allow_packages names {name!r}, but there is no such package in {', '.join(folders)}: start in the "
+                "folder that contains it, or give the configuration folder beside it by --config-dir."
             ) from None
     return listed

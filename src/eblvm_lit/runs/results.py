@@ -94,7 +94,7 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weigh
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NonFiniteError(
-                f"{name} is {value} at iteration {iteration}: the model has diverged, or lacks a normaliser."
+                f"{name} is {value} at iteration {iteration}: the model has diverged, or cannot be normalised."
             )
     return {"iteration": iteration, **metrics}
 

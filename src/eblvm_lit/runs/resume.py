@@ -135,7 +135,7 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
     if records and not is_job and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):
         advice = "choose another folder by hydra.run.dir=... ."
         raise ConfigError(
-            f"{folder} holds a run already: "
+            f"{folder} already contains a run: "
             + (f"resume it with ckpt=last, or {advice}" if folder / "checkpoints" / "last.ckpt" in records else advice)
         )
 
@@ -153,8 +153,8 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
         if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
     )
     if differ:  # the results belong to another sweep, so all jobs are stopped
-        sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
-    log.info("%s has finished before.", folder)
+        sys.exit(f"ERROR: {folder} has results of other settings ({', '.join(differ[:3])}): choose another folder.")
+    log.info("%s has already finished.", folder)
     return json.loads((folder / "metrics.json").read_text())
 
 

@@ -103,7 +103,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     """
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):
-        raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
+        raise ConfigError("Name a checkpoint: python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
     checkpoint = load_checkpoint(cfg.ckpt)
     folder = prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)

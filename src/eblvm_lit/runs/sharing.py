@@ -227,7 +227,7 @@ def download(repo_id: str, revision: str | None) -> Path:
         return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES)))
     except OSError as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise DataError(f"{repo_id} is no folder here, and does not come from the Hub ({reason}).") from None
+        raise DataError(f"{repo_id} is not a folder here, and cannot be downloaded from the Hub ({reason}).") from None
 
 
 def _hub() -> Any:

@@ -182,7 +182,7 @@ class TrainedRun:
             raise ConfigError(self.sampler.refusal(self.energy))
         chosen = draws.of_means() if mean else draws
         if chosen is None:
-            raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {draws.title}: leave it out.")
+            raise ConfigError(f"mean=True needs Gibbs sampling, but these are {draws.title}: leave it out.")
         return chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
 
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
@@ -222,10 +222,10 @@ class TrainedRun:
         try:
             v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
         except (TypeError, ValueError, RuntimeError) as error:  # v is a text, or a list of lists of different lengths
-            raise ConfigError(f"v is an array of numbers, (B, *{self.method.event_shape}): {error}.") from None
+            raise ConfigError(f"v must be an array of numbers, (B, *{self.method.event_shape}): {error}.") from None
         if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
             raise ConfigError(
-                f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
+                f"v has the shape {tuple(v.shape)}, but this model needs (B, *{self.method.event_shape})."
             )
         return v
 
@@ -294,8 +294,8 @@ class TrainedRun:
                 log_z, estimate = metric.log_partition(energy, generator)
             if log_z is None:
                 raise ConfigError(
-                    f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
-                    "energy and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
+                    f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a "
+                    "free energy, and a log Z that is known or can be estimated, as by annealed importance sampling."
                 )
             self._log_z[key] = log_z, 0.0 if estimate is None else estimate.standard_error
         return self._log_z[key]

@@ -206,7 +206,7 @@ def test_a_classifier_needs_class_labels_and_not_attributes(digits, tmp_path):
         classifier(tmp_path).prepare(textures())
     data = loaded(eb.Digits())
     data.labels = Splits(*(torch.stack([x % 2, (x > 4).long()], dim=1) for x in digits.labels))
-    with pytest.raises(eb.ConfigError, match="knows no classes"):
+    with pytest.raises(eb.ConfigError, match="has no classes"):
         quality(tmp_path, classifier(tmp_path, n_steps=3)).prepare(StandIn(), data)
 
 

@@ -113,7 +113,7 @@ class Idle(GRBM):
 def test_parameters_without_a_gradient_are_named_once(caplog):
     fit(contrast(energy=Idle(v_dim=2, h_dim=3)), 6)
     assert [r.message for r in caplog.records if "gradient" in r.message] == [
-        "Parameters of the group model have no gradient and stay as they are: spare."
+        "Parameters of the group model have no gradient and are not trained: spare."
     ]
 
 

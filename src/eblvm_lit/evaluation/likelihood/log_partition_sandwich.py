@@ -77,6 +77,8 @@ class LogPartitionSandwich(
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Compute both sides of the sandwich; see :meth:`ExampleMetric.compute`."""
-        found = self.ais.sandwich(cast(Any, method.parts.energy), v, generator)
+        energy = cast(Any, method.parts.energy)
+        ais = self.ais
+        found = ais.sandwich(energy, generator) if isinstance(ais, AIS) else ais.sandwich(energy, v, generator)
         lower, upper = (dict(zip(names, side, strict=True)) for names, side in zip(NAMES, found, strict=True))
         return lower | upper
