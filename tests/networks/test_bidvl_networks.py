@@ -92,9 +92,9 @@ def test_the_rectifier_of_the_authors_code_overwrites_the_input_of_a_block_and_o
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6, 6], n_down=2, rectified_shortcut=True).eval()
     for block, channels in ((network.blocks[1], 4), (network.blocks[2], 6)):
         x = torch.randn(2, channels, 8, 8)
-        released = nn.Sequential(nn.ReLU(inplace=True), block.first, nn.ReLU(inplace=True), block.second)
+        published = nn.Sequential(nn.ReLU(inplace=True), block.first, nn.ReLU(inplace=True), block.second)
         overwritten = x.clone()
-        y = released(overwritten) + block.shortcut(overwritten)
+        y = published(overwritten) + block.shortcut(overwritten)
         torch.testing.assert_close(block(x), nn.functional.avg_pool2d(y, 2) if block.down else y)
         block.rectified_shortcut = False
         assert not torch.allclose(block(x), nn.functional.avg_pool2d(y, 2) if block.down else y)

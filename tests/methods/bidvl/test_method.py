@@ -65,7 +65,7 @@ def test_order_steps_and_shared_latents():
     assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
 
 
-def released(energy, encoder, generator, upper, lower, v, noise):
+def authors_iteration(energy, encoder, generator, upper, lower, v, noise):
     """Make one iteration of the complete loss as in the authors' code, which sets gradients to zero and not to None."""
 
     def descend(optimizer, loss):
@@ -113,7 +113,7 @@ def test_iterations_with_a_shared_optimizer_are_those_of_the_authors_code(float6
         noise = method.draw_noise(v, torch.Generator().manual_seed(i))
         with plain_autograd():
             method.run_iteration(state, v, noise)
-        released(*parts, upper, lower, v, noise)
+        authors_iteration(*parts, upper, lower, v, noise)
     bound = reordered(operations(method, v, 3))
     for mine, theirs in zip((method.energy, method.posterior, method.generator), parts, strict=True):
         torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=bound, atol=bound)
