@@ -780,9 +780,9 @@ SCHEDULES = [
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicsCase(Case):
-    """Dynamics whose chains converge to the distribution of models of width one.
+    """Dynamics whose chains converge to the model's distribution if its modes are not separated.
 
-    across: those that also reach the weights of modes that lie apart, or None.
+    across: Builds the same dynamics with more steps, which also find the weights of separated modes; None if they cannot.
     """
 
     across: Callable | None = None

@@ -115,8 +115,7 @@ def test_evaluations_are_counted(name):
 @pytest.mark.parametrize("name", BIASES)
 def test_the_orders_of_biases(name):
     rows, power, ends = BIASES[name]
-    # G has degree four and the upper level degree two, so that the only other term is the penalty's next, kappa /
-    # lambda
+    # G has degree four and the upper level degree two: the only other term is the penalty's next, kappa / lambda
     assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
 
 

@@ -35,7 +35,8 @@ def start(name: str, config_name: str) -> None:
 
     def task(cfg: DictConfig) -> float | None:
         with outcome_of(cfg) as outcome:
-            from eblvm_lit.runs import run  # takes ten seconds, and errors in the command should appear before
+            # this import takes ten seconds, and errors in the command should appear earlier
+            from eblvm_lit.runs import run
 
             outcome.metrics = getattr(run, name)(cfg)
         return outcome.value
@@ -49,7 +50,7 @@ def start(name: str, config_name: str) -> None:
         if isinstance(error, ValueError) and not str(error).startswith("Config group override must be"):
             raise
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
-    except OSError as error:  # after Hydra's exceptions, some of which are also OSErrors
+    except OSError as error:  # this clause comes second, because some of Hydra's exceptions are OSErrors, too
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         sys.exit(

@@ -63,7 +63,7 @@ class Sweep(Callback):
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
-            from eblvm_lit.reports.runs import declare_all  # takes seconds, and errors should appear before
+            from eblvm_lit.reports.runs import declare_all  # this import takes seconds; errors should appear earlier
 
             declare_all()
             way = direction(config.optimized_metric or "")

@@ -38,7 +38,7 @@ class Metric(Declares, MayNotApply):
         """Raise before training the errors that :meth:`evaluate` would raise after it, such as missing files."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Describe, for the table of results, how those numbers were computed that have several ways to compute them.
+        """Describe, for the table of results, how the metric's numbers were computed if there are several ways.
 
         Args:
             method: The method.

@@ -26,7 +26,8 @@ NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduc
 
 class LinearProbe(
     Metric,
-    emits={NAMES[0]: Quantity(1), **dict.fromkeys(NAMES[1:], Quantity())},  # those of pixels do not judge the method
+    # accuracies on pixels say nothing about the method
+    emits={NAMES[0]: Quantity(1), **dict.fromkeys(NAMES[1:], Quantity())},
 ):
     r"""The accuracy of a linear support vector machine on posterior means, and on pixels for comparison.
 

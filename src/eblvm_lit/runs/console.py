@@ -27,7 +27,7 @@ from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import say, show
 from eblvm_lit.utils.quantities import direction, quantity
 
-if TYPE_CHECKING:  # these imports take seconds, and errors in the command should appear before
+if TYPE_CHECKING:  # these imports take seconds, and errors in the command should appear earlier
     from eblvm_lit.methods.base import Method
     from eblvm_lit.runs.build import Parts
 

@@ -285,7 +285,7 @@ def import_packages(names: str | Sequence[str] | None, conf: str | Path | None =
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # the package exists, and fails to import another one
+                raise  # the package exists, but another one that it imports does not
             raise ConfigError(
                 f"allow_packages names {name!r}, but there is no such package in {', '.join(folders)}: start in the "
                 "folder that contains it, or give the configuration folder beside it by --config-dir."

@@ -62,7 +62,7 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         },
     )
     _choose(stored, cfg)
-    if cfg.data_root is not None:  # callbacks.evaluation has the data sets of outliers
+    if cfg.data_root is not None:  # data sets of outliers in the callbacks have roots, too
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
     return stored

@@ -215,7 +215,7 @@ class HypergradientBias(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on training examples whatever the split: only they are more than v has dimensions."""
+        """Run the study on training examples for every split, because only these outnumber the dimensions of v."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
