@@ -50,7 +50,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
         what: The name of the rows in the error message, with the configuration key that sets their number.
 
     Raises:
-        ConfigError: If a process would hold fewer than two rows.
+        ConfigError: If a process would get fewer than two rows.
 
     Example:
         >>> check_shared(4, 2)

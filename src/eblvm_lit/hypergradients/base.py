@@ -49,7 +49,7 @@ class BilevelProblem(NamedTuple):
         information: A function of (phi, w) that returns the Fisher information of q(h|v; phi), averaged over the
             minibatch, times w.
         mean: A function that maps named tensors, which are means over this process' examples, to their means over the
-            whole minibatch; None if this process holds all examples.
+            whole minibatch; None if this process has all examples.
         energy: The model, for a hypergradient that refines q(h|v) with it.
         posterior: The posterior q, for such a hypergradient.
         latent_noise: The noise of the ``n_latents`` latents of each v that the hypergradient draws, shape

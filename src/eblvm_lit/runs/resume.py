@@ -129,7 +129,7 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
             refused.
 
     Raises:
-        ConfigError: If the folder holds another run.
+        ConfigError: If the folder contains another run.
     """
     records = [path for name in ("config.yaml", "metrics.json", "checkpoints/*.ckpt") for path in folder.glob(name)]
     if records and not is_job and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):

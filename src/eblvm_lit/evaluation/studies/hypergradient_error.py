@@ -49,7 +49,7 @@ class HypergradientError(
         \mathrm{noise} = \frac{\sqrt{\frac{1}{R} \sum_r \|g_r - \bar g\|^2}}{\|g^*\|}
 
     The g_r are R estimates at the run's current theta, phi and optimizer states, on one minibatch and in float64. They
-    share one draw of the data's noise; the latents are drawn anew for each. There are two references g*, with the same
+    share one draw of the data's noise; each has new latents. There are two references g*, with the same
     examples and noise:
 
     - ``hypergradient_cosine`` and ``hypergradient_error``: the gradient of J with the exact marginal score, of which
