@@ -52,8 +52,7 @@ def of_class(target: str) -> dict[str, dict[str, Any]]:
 
 
 def grow(node: dict[str, Any], value: Any, *, of_classes: bool) -> None:
-    """Add the keys of a part of a file to the schema of its place; if parts have two classes, the keys of both are
-    added.
+    """Add the keys of a part of a file to the schema of its place, which may have the keys of several classes.
 
     Args:
         node: The schema of the place.
@@ -103,15 +102,13 @@ def choices(places: dict[str, set[str]]) -> dict[str, Any]:
 
 
 def places_of(path: Path, places: dict[str, set[str]]) -> list[str]:
-    """Return the places of a file's keys: those at which defaults lists put the file or its group, or the group's
-    name."""
+    """Return the places of a file's keys: where defaults lists put the file or its group, or the group's name."""
     package = "" if path.parent == CONF or "@package _global_" in read(path)[0] else path.parent.name
     return sorted(places[f"{path.parent.name}/{path.stem}"] or places[package] or {package})
 
 
 def comments(text: str) -> list[tuple[str, str]]:
-    """Return the top-level keys of a file that have a comment, behind the key or in the lines above it, with the
-    comment."""
+    """Return the top-level keys that have a comment, in the same line or in the lines above, with the comment."""
     found = re.findall(r"(?m)^((?:# .*\n)*)(\w+): .+?(?: # (.+))?$", text)
     above = [(key, " ".join(re.findall(r"(?m)^# (.*)$", lines)), behind) for lines, key, behind in found]
     return [(key, behind or lines) for key, lines, behind in above if behind or lines]
