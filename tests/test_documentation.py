@@ -207,6 +207,38 @@ def test_pages_use_the_words_that_are_agreed_on():
         assert page.stem == "SECURITY" or not found, f"{page.name}: {found}"
 
 
+NUMBERS = (
+    *("four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen"),
+    *("sixteen", "seventeen", "eighteen", "nineteen", "twenty", "twenty-one", "twenty-two", "twenty-three"),
+)
+
+
+def counts():
+    """How many there are of what pages count, where they count four or more."""
+
+    def swept(name):
+        return OmegaConf.load(CONF / "experiment" / f"{name}.yaml").hydra.sweeper.params.method.count(",") + 1
+
+    all_of_fig3 = re.findall(r"experiment=bism_fig3 method=(\S+)\n", (CONF / "experiment" / "bism_fig3.yaml").read_text())
+    return {
+        "hypergradients": {len([*(CONF / "hypergradient").glob("[!_]*.yaml")])},
+        "trained models": {len([*(ROOT / "src" / "eblvm_lit" / "pretrained").glob("*/config.yaml")])},
+        "objectives": {len([*(CONF / "objective").glob("*.yaml")])},
+        "methods": {swept("toy_comparison"), all_of_fig3[-1].count(",") + 1},
+    }
+
+
+def test_pages_count_rightly():
+    """A number before "hypergradients" and the like is that of the files of conf/, or of the sweep that it tells of."""
+    words = {**{word: i for i, word in enumerate(NUMBERS, 4)}, **{str(i): i for i in range(4, 100)}}
+    wrong = []
+    for page in PAGES:
+        for what, right in counts().items():
+            claims = re.findall(rf"(?i)\b({'|'.join(words)}) {what}\b", page.read_text())
+            wrong += [f"{page.name}: {claim} {what}" for claim in claims if words[claim.lower()] not in right]
+    assert wrong == []
+
+
 def test_the_picture_of_the_layers_is_that_of_the_code():
     drawn = runpy.run_path(str(DOCS / "site" / "architecture.py"))
     assert drawn["picture"]() == drawn["PICTURE"].read_text(), "run python docs/site/architecture.py"

@@ -13,8 +13,8 @@ from helpers.shell import ROOT
 
 PACKAGE = ROOT / "src" / "eblvm_lit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-# Each room, and those that it stands on; none imports what comes before it.
-ROOMS = [
+# Each folder, and those that it stands on; none imports what comes before it.
+FOLDERS = [
     *("cli", "runs", "reports", "training", "evaluation", "figures", "draws", "pretrained", "data", "methods"),
     *(
         "hypergradients",
@@ -42,9 +42,9 @@ def test_nothing_lies_loose_in_the_package():
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
 
-def test_each_room_has_its_folder_of_tests():
-    rooms = {path.relative_to(PACKAGE).parts[0] for path in MODULES if path.parent != PACKAGE} - {"pretrained"}
-    assert [room for room in rooms if not any((ROOT / "tests" / room).glob("**/test_*.py"))] == []
+def test_each_folder_has_its_folder_of_tests():
+    folders = {path.relative_to(PACKAGE).parts[0] for path in MODULES if path.parent != PACKAGE} - {"pretrained"}
+    assert [folder for folder in folders if not any((ROOT / "tests" / folder).glob("**/test_*.py"))] == []
 
 
 def says(node):
@@ -74,24 +74,25 @@ def test_the_first_line_of_a_module_says_what_is_in_it():
 
 
 def imports_of(path):
-    """The rooms of the package that a module imports from, also within functions and for types."""
+    """The folders of the package that a module imports from, also within functions and for types."""
     for node in ast.walk(ast.parse(text(path))):
         names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         yield from (name.split(".")[1] for name in names if name.startswith("eblvm_lit."))
 
 
-def test_rooms_stand_on_one_another_in_one_direction():
+def test_folders_stand_on_one_another_in_one_direction():
     wrong = set()
     for path in MODULES:
-        room = path.relative_to(PACKAGE).parts[0]
-        allowed = {*ROOMS[ROOMS.index(room) :], "errors"} if room in ROOMS else {"errors"}
+        folder = path.relative_to(PACKAGE).parts[0]
+        allowed = {*FOLDERS[FOLDERS.index(folder) :], "errors"} if folder in FOLDERS else {"errors"}
         wrong |= {f"{path.relative_to(PACKAGE)} imports {other}" for other in set(imports_of(path)) - allowed}
     assert not wrong
 
 
 def test_mathematics_imports_nothing_of_processes():
-    for path in (path for room in ROOMS[ROOMS.index("hypergradients") : -1] for path in (PACKAGE / room).rglob("*.py")):
+    folders = FOLDERS[FOLDERS.index("hypergradients") : -1]
+    for path in (path for folder in folders for path in (PACKAGE / folder).rglob("*.py")):
         if path.name not in ("ranks.py", "reductions.py"):
             assert "torch.distributed" not in text(path), path
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 import eblvm_lit
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.runs.instantiate import LIBRARIES, ROOMS, instantiate
+from eblvm_lit.runs.instantiate import FOLDERS, LIBRARIES, instantiate
 from eblvm_lit.training.checkpoint_io import load_checkpoint
 from helpers.pickled import Pickled
 from helpers.shell import evaluate, train
@@ -115,7 +115,7 @@ def test_every_path_that_a_checkpoint_may_name_is_known():
     package = Path(eblvm_lit.__file__).parent
     for file in package.rglob("*.py"):
         name = ".".join(["eblvm_lit", *file.relative_to(package).with_suffix("").parts])
-        if any(name.startswith(f"eblvm_lit.{room}.") for rooms in ROOMS.values() for room in rooms):
+        if any(name.startswith(f"eblvm_lit.{folder}.") for folders in FOLDERS.values() for folder in folders):
             module = importlib.import_module(name)
             classes = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == name)
             found |= {argument for c in classes if c.__init__ is not object.__init__ for argument in paths_of(c)}

@@ -40,7 +40,7 @@ LIBRARIES = (
 # The folders of this package that any other configuration may name, such as one in a checkpoint of a stranger; it may
 # also name modules of torch. The key is the part of the configuration, and "" stands for all parts. Loggers are left
 # out, because they write anywhere and connect to hosts; only data and callbacks may read files.
-ROOMS = {
+FOLDERS = {
     "": (
         *(
             "divergences",
@@ -119,12 +119,12 @@ def refuse_interpolations(node: Any, path: str) -> None:
 
 def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
     """Return a function that returns the class of a ``_target_``, if a configuration may name it at this place."""
-    rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
+    folders = [f"{OWN}.{folder}" for folder in (*FOLDERS[""], *FOLDERS.get(re.split(r"[.[]", path)[0], ()))]
     is_foreign = not {*LIBRARIES} <= {*packages}
 
     def resolve(name: str) -> type:
         target = resolve_target(name, packages)
-        if is_foreign and not _within(target.__module__, ["torch.nn.modules", *rooms, *packages]):
+        if is_foreign and not _within(target.__module__, ["torch.nn.modules", *folders, *packages]):
             raise ConfigError(f"{path} may not name {name!r}, which is no part of a model or not of this kind.")
         return target
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from eblvm_lit.errors import escaped
 
@@ -44,6 +44,9 @@ class Declares:
             a part that depends on the configuration or an index, and ``{field}`` for a field in the titles of any
             feature network.
 
+    Attributes:
+        emits: What the class itself declares, without its bases.
+
     Example:
         >>> class Distance(Declares, emits={"distance_*": Quantity(-1, "metres", "the distance to a place")}):
         ...     pass
@@ -51,8 +54,11 @@ class Declares:
         (Quantity(direction=-1, unit='metres', meaning='the distance to a place'), 0)
     """
 
+    emits: ClassVar[Mapping[str, Quantity]] = {}
+
     def __init_subclass__(cls, emits: Mapping[str, Quantity] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.emits = dict(emits or {})
         KNOWN.update(emits or {})
 
 
