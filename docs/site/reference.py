@@ -19,7 +19,6 @@ from omegaconf import OmegaConf
 
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.log_curves import LogCurves
-from eblvm_lit.utils.quantities import WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
@@ -189,7 +188,7 @@ def option_text(path):
         if path.parent.name in ("data", "evaluation", "figures", "callbacks", "published", "debug")
         else defaults(own(path))
     )
-    return prose(lines) + (f" Keys: {', '.join(keys)}." if keys else "")
+    return prose(lines) + (f"<br>Keys: {', '.join(keys)}." if keys else "")
 
 
 # --- experiments ------------------------------------------------------------------------------------------
@@ -302,23 +301,13 @@ KEYS = {
     "threads": "threads of the CPU; null: torch's choice",
 }
 # The data sets of each column of the tables, which all have the values of the first.
-POINTS = (*("moons", "circle", "diamond_blobs", "line_blobs", "swiss_roll", "triangle_blobs", "two_blobs"),)
-VECTORS = (
-    ("checkerboard",),
-    POINTS,
-    ("rings", "two_spirals"),
-    ("twenty_five_gaussians",),
-    ("digits",),
-    ("frey_face",),
-    ("standard_normal",),
-)
-IMAGES = (
-    ("mnist", "fashion_mnist"),
-    ("cifar10", "svhn"),
-    ("celeba32",),
-    ("celeba64",),
-    ("celeba128",),
-    ("image_folder",),
+POINTS = ("moons", "circle", "diamond_blobs", "line_blobs", "swiss_roll", "triangle_blobs", "two_blobs")
+# The tables: the title, the method of their runs, and the columns.
+TABLES = (
+    ("Points", "bidsm", (("checkerboard",), POINTS, ("rings", "two_spirals"), ("twenty_five_gaussians",))),
+    ("Vectors", "bidsm", (("digits",), ("frey_face",), ("standard_normal",))),
+    ("Images", "bimdsm", (("mnist", "fashion_mnist"), ("cifar10", "svhn"), ("image_folder",))),
+    ("CelebA", "bimdsm", (("celeba32",), ("celeba64",), ("celeba128",))),
 )
 
 
@@ -356,10 +345,12 @@ def keys(column=checked_column):
         "composed the values below; `python train.py method=M data=D --cfg job --resolve` prints all keys of a run. "
         "Any of them can be set on the command line, as in `trainer.max_steps=5000`."
     ]
-    for title, columns, method in (("Points and vectors", VECTORS, "bidsm"), ("Images", IMAGES, "bimdsm")):
+    for title, method, columns in TABLES:
         values = [column(method, members) for members in columns]
         rows = [
-            (f"`{key}`", said, *row) for (key, said), row in zip(KEYS.items(), zip(*values, strict=True), strict=True)
+            (f"`{key}`", said, *row)
+            for (key, said), row in zip(KEYS.items(), zip(*values, strict=True), strict=True)
+            if any(row)  # some data have no such key
         ]
         names = [
             "other points" if members == POINTS else ", ".join(f"`{one}`" for one in members) for members in columns
@@ -411,7 +402,7 @@ def metrics():
     parts.append(
         f"## criteria: coverage\n\n{prose(comment(coverage))} They are added to a metric of samples, and have its "
         "network in their names: `+criteria@callbacks.evaluation.metrics.fid.criteria=coverage`.\n\n"
-        + numbers(*((loaded(name), WORDS) for name in targets(content(coverage))))
+        + numbers(*((loaded(name), networks()) for name in targets(content(coverage))))
     )
     studies = [loaded(f"eblvm_lit.evaluation.studies.{name}") for name in STUDIES]
     said = "\n".join(f"- {class_link(f'{cls.__module__}.{cls.__name__}')} needs {cls.needs}." for cls in studies)
@@ -437,6 +428,14 @@ def declaring(part):
         return [(loaded(part["_target_"]), ())]
     titles = loaded(part["features"]["_target_"]).titles._asdict()
     return [(loaded(name), [titles]) for name in targets(part["criteria"])]
+
+
+def networks():
+    """The words that each network of conf/ gives to the names of numbers."""
+    files = [*options("features"), *sorted((CONF / "evaluation").glob("*.yaml"))]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    found = dict.fromkeys(re.findall(r"_target_: (eblvm_lit\.evaluation\.features\.[\w.]+)", text))
+    return [cls.titles._asdict() for cls in map(loaded, found) if hasattr(cls, "titles")]
 
 
 def numbers(*classes):

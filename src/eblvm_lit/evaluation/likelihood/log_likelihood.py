@@ -38,7 +38,7 @@ class LogLikelihood(
         "log_likelihood_standard_error": Quantity(0, "nats", "its standard error, from the chains only"),
         "log_z": Quantity(0, "nats", "the estimate of log Z"),
         "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
-        "ais_effective_sample_size": Quantity(0, "chains", "how many chains of equal weight the estimate is worth"),
+        "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
         "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
         # no better direction: the best value is 0
         "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
