@@ -29,7 +29,7 @@ from eblvm_lit.data.toy import Checkerboard, ToyDataModule
 from eblvm_lit.runs import run
 from eblvm_lit.runs.settings import check_config
 from energies import test_base as batteries_of_energies
-from helpers.documents import PAGES, blocks, commands, sentences
+from helpers.documents import BLOCK, PAGES, blocks, commands, sentences
 from helpers.image_files import write_cifar10, write_frey, write_mnist
 from helpers.shell import CONF, ROOT, configure, configured
 from helpers.short_runs import SHORTER, first_value, shorter_deep
@@ -192,6 +192,16 @@ def anchors(page):
     return {re.sub(r"[-\s]+", "-", title) for title in titles}
 
 
+def test_blocks_of_code_fit_the_page():
+    """88 columns, which the site shows without a break; code that stands in a file as well is as wide as that file."""
+    wide = []
+    for page in PAGES:
+        for block in BLOCK.finditer(page.read_text()):
+            if block["language"] != "python" or page.stem not in ("extending", "papers"):
+                wide += [f"{page.name}: {line}" for line in block["text"].splitlines() if len(line) > 88]
+    assert wide == []
+
+
 def test_links_to_sections_find_them():
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -219,7 +229,9 @@ def counts():
     def swept(name):
         return OmegaConf.load(CONF / "experiment" / f"{name}.yaml").hydra.sweeper.params.method.count(",") + 1
 
-    all_of_fig3 = re.findall(r"experiment=bism_fig3 method=(\S+)\n", (CONF / "experiment" / "bism_fig3.yaml").read_text())
+    all_of_fig3 = re.findall(
+        r"experiment=bism_fig3 method=(\S+)\n", (CONF / "experiment" / "bism_fig3.yaml").read_text()
+    )
     return {
         "hypergradients": {len([*(CONF / "hypergradient").glob("[!_]*.yaml")])},
         "trained models": {len([*(ROOT / "src" / "eblvm_lit" / "pretrained").glob("*/config.yaml")])},
@@ -419,6 +431,8 @@ def test_the_site_can_draw_every_formula():
     assert len(found) > 100
     for tex in found:
         assert "<math" in mathml(tex)  # which refuses a command that the converter does not know
+    assert "<munder><mo" in mathml(r"\arg \min_\theta J", display="block")
+    assert "&#x0223C;" in mathml(r"v \sim p")
     with pytest.raises(ValueError, match="unheard"):
         mathml(r"\unheard x")
 
