@@ -15,8 +15,8 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 # A function's name, with the space that TeX puts beside it.
 NAME = re.compile(r"<(mi|mo)>([A-Za-z]{2,})</\1>")
 
-# In a formula on a line of its own: what stands below an operator, and the signs that are larger. Browsers enlarge these
-# signs by a font of mathematics only, which many systems lack.
+# In a formula on a line of its own: what stands below an operator, and the signs that are larger. Browsers enlarge them
+# by a font of mathematics only, which many systems lack.
 BELOW = re.compile(r"<msub>(<mo [^>]*>(?:min|max|sup|inf|lim)</mo>)((?:(?!</?msub>).)*?)</msub>", re.DOTALL)
 LARGE = re.compile(r"<mo>(&#x0222B;|&#x02211;|&#x0220F;)</mo>")
 
