@@ -110,12 +110,17 @@ def targets(node):
     return [node["_target_"]] if "_target_" in node else [name for part in node.values() for name in targets(part)]
 
 
-def defaults(node):
-    """The keys of a part that are single values, as a user would type them."""
-    plain = {key: value for key, value in (node or {}).items() if key != "_target_" and not isinstance(value, dict)}
+def defaults(node, place=""):
+    """The keys of a part that are single values, as a user would type them; not those of data in it."""
     words = {None: "null", True: "true", False: "false"}
-    shown = {key: words[value] if value is None or isinstance(value, bool) else value for key, value in plain.items()}
-    return [f"`{key}={value}`".replace(" ", "") for key, value in shown.items() if "${" not in str(value)]
+    found = []
+    for key, value in (node or {}).items():
+        if isinstance(value, dict):
+            found += defaults(value, f"{place}{key}.") if key != "data" else []
+        elif key != "_target_" and "${" not in str(value):
+            value = words[value] if value is None or isinstance(value, bool) else value
+            found.append(f"`{place}{key}={value}`".replace(" ", ""))
+    return found
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------
