@@ -37,7 +37,7 @@ def columns():
     """The stored values of the main keys by the data sets of a column."""
     for (_, _, members), text in zip(SCRIPT["TABLES"], stored("keys").split("\n## ")[1:-1], strict=True):
         table = rows(text)
-        cells = [table[key][1:] if key in table else [""] * len(members) for key in SCRIPT["KEYS"]]
+        cells = [table[key] if key in table else [""] * len(members) for key in SCRIPT["KEYS"]]
         yield from zip(members, zip(*cells, strict=True), strict=True)
 
 

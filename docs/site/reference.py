@@ -353,14 +353,14 @@ def keys(column=checked_column):
     for title, method, columns in TABLES:
         values = [column(method, members) for members in columns]
         rows = [
-            (f"`{key}`", said, *row)
+            (f"`{key}`<br>{said}", *row)
             for (key, said), row in zip(KEYS.items(), zip(*values, strict=True), strict=True)
             if any(row)  # some data have no such key
         ]
         names = [
             "other points" if members == POINTS else ", ".join(f"`{one}`" for one in members) for members in columns
         ]
-        head = ("key", "what it is", *names)
+        head = ("key", *names)
         parts.append(f"## {title}\n\nWith `method={method}`:\n\n{table(head, rows)}".rstrip())
     parts[-1] += (
         "\n\nSome pairs of method and data have published settings that differ from these "
