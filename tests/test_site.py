@@ -71,3 +71,22 @@ def test_every_formula_is_mathml(site):
         assert not raw, f"{path}: {raw[:5]}"
         assert "arithmatex" not in page.text, f"{path} has raw TeX"
     assert sum(page.text.count("<math") for page in pages.values()) > 200
+
+
+def test_a_class_and_the_files_that_build_it_lead_to_each_other(site):
+    _, pages = site
+    method = pages["api/methods/bism/index.html"].text
+    assert re.search(r'href="[./]*source/conf/method/bism.yaml.txt"', method)
+    assert re.search(r'href="[./]*api/methods/bism/"', pages["reference/groups/index.html"].text)
+
+
+def test_pages_of_the_api_can_be_read(site):
+    """One a module, without the methods that only Lightning calls and without the source code."""
+    folder, pages = site
+    modules = {path: page for path, page in pages.items() if path.startswith("api/")}
+    sizes = {path: (folder / path).stat().st_size for path in modules}
+    assert max(sizes.values()) < 300_000, max(sizes, key=sizes.get)
+    hooks = [
+        path for path, page in modules.items() if any(re.search(r"\.on_(train|fit|save)_\w+$", i) for i in page.ids)
+    ]
+    assert hooks == []

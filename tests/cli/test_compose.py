@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 import shlex
 
 import pytest
@@ -201,8 +202,17 @@ def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered)
 
 
 @pytest.mark.parametrize("name", sorted({*EXPERIMENTS} - {*QUICK}))
-def test_every_experiment_composes(name):
-    assert check_config(configured(f"experiment={name}", *EXPERIMENTS[name][0], "run_dir=.")) is None
+def test_every_experiment_composes_as_the_reference_says(name):
+    cfg = configured(f"experiment={name}", *EXPERIMENTS[name][0], "run_dir=.")
+    assert check_config(cfg) is None
+    reference = runpy.run_path(str(CONF.parent / "docs" / "site" / "reference.py"))
+    page = (reference["PAGES"] / "experiments.md").read_text()
+    row = re.search(rf"^\| \[`{name}`\]\(\S+\) \| (.+) \|$", page, re.MULTILINE)
+    data, _, method, iterations, _ = row[1].split(" | ")
+    assert iterations == f"{cfg.trainer.max_steps:,}"
+    for group, cell in (("data", data), ("method", method)):
+        path = CONF / group / f"{cell.split('`')[1]}.yaml"
+        assert [cfg[group]._target_] == reference["targets"](reference["own"](path))[:1], "run docs/site/reference.py"
 
 
 @pytest.mark.slow

@@ -67,12 +67,13 @@ def test_a_user_s_class_declares_its_numbers_and_a_report_reads_them_from_the_ru
     class Mine(Declares, emits={"mine": Quantity(-1, "K")}):
         pass
 
-    assert quantity("val/mine") == (-1, "K")
-    stored = {"test/mine": quantity("test/mine"), "test/fisher": [1, ""], "test/else{[*": [1, "s"]}
+    assert quantity("val/mine")[:2] == (-1, "K")
+    stored = {"test/mine": quantity("test/mine")[:2], "test/fisher": [1, ""], "test/else{[*": [1, "s"]}
     (tmp_path / "quantities.json").write_text(json.dumps(stored))
     monkeypatch.setattr(quantities, "KNOWN", {"fisher": Quantity(-1)})
     assert learn(tmp_path)
-    assert [quantity(name) for name in ("val/mine", "val/else{[*", "val/fisher")] == [(-1, "K"), (1, "s"), (-1, "")]
+    found = [quantity(name)[:2] for name in ("val/mine", "val/else{[*", "val/fisher")]
+    assert found == [(-1, "K"), (1, "s"), (-1, "")]
     for way in ("7", "-2", "null", '"up"'):
         (tmp_path / "quantities.json").write_text(f'{{"test/mine": [{way}, ""]}}')
         with pytest.raises(ValueError, match="not in tuple"):

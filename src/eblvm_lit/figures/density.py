@@ -67,6 +67,10 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
 class Density(Picture):
     """A figure of the densities of two-dimensional data and of the model, in one window and on one colour scale.
 
+    The left panel is a histogram of the training points, the right panel the density of the model. A good model has the
+    same bright regions and as little mass between them. A bright region that is missing at the right is a mode that the
+    model has lost; a bridge between two regions is mass that the objective hardly sees.
+
     Args:
         n_cells: Number of cells along each axis of the grid on which the model's density is drawn.
         n_bins: Number of bins along each axis of the data's histogram.

@@ -26,6 +26,9 @@ __all__ = ["Samples"]
 class Samples(Picture):
     """A figure of samples beside the same number of training examples: dots in the plane, or images.
 
+    Compare the two panels: are samples as sharp and as varied as the data? Samples that are all alike, or noise, may be
+    the fault of the sampler as well as of the model: compare two samplers before you judge the model.
+
     The samples are drawn in the run's way, which :func:`~eblvm_lit.draws.choice.draws_of` chooses, with the run's seed.
     With Gibbs sampling, dots are samples of p(v|h) at the chains' last latents, and images are the means E[v|h], as in
     Bao et al. 2020.

@@ -37,7 +37,11 @@ class Method(
     Declares,
     pl.LightningModule,
     ABC,
-    emits={"loss": Quantity(-1), "train/*_loss": Quantity(-1), "train/*_grad_norm": Quantity()},
+    emits={
+        "loss": Quantity(-1, "", "the validation loss of the method, which chooses the best checkpoint by default"),
+        "train/*_loss": Quantity(-1, "", "the loss of a level on its minibatch"),
+        "train/*_grad_norm": Quantity(0, "", "the norm of a level's gradient, before clipping"),
+    },
 ):
     """The base class of all methods.
 

@@ -34,14 +34,16 @@ MOVES = "AIS with Hamiltonian moves"
 class LogLikelihood(
     ExampleMetric,
     emits={
-        "log_likelihood": Quantity(1, "nats"),
-        "log_likelihood_standard_error": Quantity(0, "nats"),
-        "log_z": Quantity(0, "nats"),
-        "log_z_standard_error": Quantity(0, "nats"),
-        "ais_effective_sample_size": Quantity(),
-        "learned_log_z": Quantity(0, "nats"),
-        "learned_log_z_error": Quantity(0, "nats"),  # no better direction: the best value is 0
-        "learned_log_likelihood": Quantity(0, "nats"),  # no direction: a learned log Z that is too small raises it
+        "log_likelihood": Quantity(1, "nats", "the mean of log p(v) over the split"),
+        "log_likelihood_standard_error": Quantity(0, "nats", "its standard error, from the chains only"),
+        "log_z": Quantity(0, "nats", "the estimate of log Z"),
+        "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
+        "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
+        "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
+        # no better direction: the best value is 0
+        "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
+        # no direction: a learned log Z that is too small raises it
+        "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
     },
 ):
     r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
@@ -86,6 +88,8 @@ class LogLikelihood(
         >>> LogLikelihood(hamiltonian_ais=HamiltonianAIS()).describe(deep, None)
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
+
+    needs = "a log Z in closed form, by enumeration, or by AIS for a GRBM; others with `likelihood`"
 
     def __init__(
         self,

@@ -28,9 +28,15 @@ NAMES = (  # for each side, the names of the estimate's three numbers
 class LogPartitionSandwich(
     ExampleMetric,
     emits={
-        **{name: Quantity(0, "nats") for side in SIDES for name in (side, f"{side}_standard_error")},
-        "forward_ais_effective_sample_size": Quantity(),
-        "backward_ais_effective_sample_size": Quantity(),
+        "log_z_lower": Quantity(0, "nats", "an estimate of log Z that is on average too small"),
+        "log_z_upper": Quantity(0, "nats", "an estimate of log Z that is on average too large"),
+        **{f"{side}_standard_error": Quantity(0, "nats", "the standard error of this estimate") for side in SIDES},
+        "forward_ais_effective_sample_size": Quantity(
+            0, "chains", "how many equal weights the lower estimate is worth"
+        ),
+        "backward_ais_effective_sample_size": Quantity(
+            0, "chains", "how many equal weights the upper estimate is worth"
+        ),
     },
 ):
     r"""The stochastic sandwich of log Z, by annealed importance sampling in both directions.
@@ -57,6 +63,8 @@ class LogPartitionSandwich(
         >>> list(sandwich.compute(method, torch.zeros(5, 2), torch.Generator()))[::3]
         ['log_z_lower', 'log_z_upper']
     """
+
+    needs = "models with exact samples: Gaussian models, and binary latents that can be enumerated"
 
     def __init__(self, *, ais: AIS | HamiltonianAIS, max_enumerated: NonNegativeInt = 20) -> None:
         self.ais = ais

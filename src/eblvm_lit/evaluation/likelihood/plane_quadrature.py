@@ -70,9 +70,11 @@ class PlaneGrid(NamedTuple):
 class PlaneQuadrature(
     Metric,
     emits={
-        "quadrature_log_likelihood": Quantity(1, "nats"),
-        "kl": Quantity(-1, "nats"),
-        "mode_weights_error": Quantity(-1),
+        "quadrature_log_likelihood": Quantity(1, "nats", "the mean of log p(v), with Z summed on a grid"),
+        "kl": Quantity(-1, "nats", "the divergence KL(p_data || p) from the known density of the data"),
+        "mode_weights_error": Quantity(
+            -1, "", "the total variation distance of the modes' masses from their true weights"
+        ),
     },
 ):
     r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model, with Z summed on a grid.
@@ -113,6 +115,8 @@ class PlaneQuadrature(
         >>> list(PlaneQuadrature(n_cells=60).evaluate(method, data, "test", torch.Generator()))
         ['quadrature_log_likelihood', 'kl', 'mode_weights_error']
     """
+
+    needs = "two-dimensional points, and a tractable F(v) or one to three real latents"
 
     def __init__(
         self,
