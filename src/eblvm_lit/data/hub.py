@@ -41,8 +41,8 @@ class HubData(ArrayFile):
 
     The package ``datasets`` (``pip install 'eblvm_lit[hub]'``) downloads it at the first use and keeps it in its own
     cache, which the environment variable HF_HOME moves. Offline, by HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only
-    this cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``data/train-00000-of-00001.parquet``, or
-    ``train/CLASS/1.png``. No code of a repository is run.
+    this cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``train/CLASS/1.png`` or
+    ``data/train-00000-of-00001.parquet``. No code of a repository is run.
 
     The splits ``train``, ``validation`` and ``test`` are those of the data set; a split that it does not have is taken
     from the training examples by a hash of their content, as in the base class. Other splits are not read.

@@ -123,7 +123,7 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
     size = sum(array.nbytes for arrays in contents.values() for array in arrays.values())
     if size > MAX_BYTES:
         raise ConfigError(
-            f"data holds {size / 2**30:.1f} GiB, and the folder of a run takes arrays of up to {MAX_BYTES / 2**30:g} GiB: "
+            f"data holds {size / 2**30:.1f} GiB, and a run's folder takes arrays of up to {MAX_BYTES / 2**30:g} GiB: "
             "write a file by numpy.save, and train with data=array data.path=FILE."
         )
     files = {split: f"given_{_digest(content)}.npz" for split, content in contents.items()}

@@ -403,6 +403,8 @@ class TrainedRun:
             if isinstance(energy, MarginalEnergy):
                 generator = self._generator(self.method.seed, "test", "log_likelihood")
                 log_z, estimate = metric.log_partition(energy, generator)
+                if log_z is None and metric.estimator(energy) is not None:  # quadrature and moves look at examples
+                    log_z, estimate = metric.log_partition(energy, generator, self.examples())
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
