@@ -50,7 +50,7 @@ class Table(NamedTuple):
 
 
 def read(path: Path, names: Names | None = None) -> Table:
-    """Read the examples of a file, whose suffix says its format.
+    r"""Read the examples of a file, whose suffix says its format.
 
     Nothing is unpickled: arrays of Python objects are refused.
 
@@ -65,14 +65,14 @@ def read(path: Path, names: Names | None = None) -> Table:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "points.csv"
-        >>> _ = path.write_text("x,y,kind\\n0.5,1,a\\n2,3,b\\n")
+        >>> _ = path.write_text("x,y,kind\n0.5,1,a\n2,3,b\n")
         >>> table = read(path, Names(label_column="kind"))
         >>> table.columns, table.values.tolist(), table.labels.tolist()
         (('x', 'y'), [[0.5, 1.0], [2.0, 3.0]], ['a', 'b'])
         >>> read(path)
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.DataError: .../points.csv: row 0, column kind is 'a', and no number: leave the column out by ...
+        eblvm_lit.errors.DataError: .../points.csv: row 0, column kind is 'a', and no number: ...
     """
     if path.suffix.lower() not in READERS:
         raise DataError(f"{path} is no file of a known format ({', '.join(READERS)}): convert it to one of them.")
@@ -222,7 +222,8 @@ def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
     """Return an array of numbers; refuse text and objects."""
     array = np.asarray(array)
     if array.dtype.kind not in "buif":
-        kind = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}.get(array.dtype.kind, "records")
+        kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
+        kind = kinds.get(array.dtype.kind, "records")
         raise DataError(f"{path} holds {kind} ({array.dtype}): save an array of real numbers.")
     return array
 
@@ -314,7 +315,8 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
     if not chosen:
         raise DataError(f"{path} has no columns beside {', '.join(map(str, others))}: nothing is left to model.")
     columns = [_column_of_numbers(path, frame[name], name) for name in chosen]
-    labels, split = (None if name is None else frame[name].to_numpy() for name in (names.label_column, names.split_column))
+    labels = None if names.label_column is None else frame[names.label_column].to_numpy()
+    split = None if names.split_column is None else frame[names.split_column].to_numpy()
     return Table(np.stack(columns, axis=1), labels, split, tuple(map(str, chosen)) if named else None)
 
 
