@@ -25,7 +25,7 @@ from eblvm_lit.data.splitting import NAMES, digests_of, fraction_of, rows_of_spl
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.numbers import listing
 
-__all__ = ["ArrayFile"]
+__all__ = ["WORDS", "ArrayFile", "Examples", "examples_of"]
 
 log = logging.getLogger(__name__)
 
@@ -335,6 +335,26 @@ def _read_examples(
     found = [None if path is None else read(path, names) for path in paths]
     tables = [part and part._replace(values=channels_first(part.values, where)) for part in found]
     given = _by_word(where, cast(Table, tables[0])) if len(tables) == 1 else tables
+    return examples_of(where, given, seed, sizes)
+
+
+def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tuple[float, float]) -> Examples:
+    """Convert the tables of the splits to examples, and take the splits that are not given from the training table.
+
+    Args:
+        where: Where the tables come from, for messages.
+        given: The tables of the training, validation and test split, of which the last two may be None.
+        seed: The seed of the hash.
+        sizes: The sizes of the validation and the test split.
+
+    Raises:
+        DataError: If a split has no example, or the examples are neither vectors nor images of one shape.
+
+    Example:
+        >>> given = [Table(np.random.default_rng(0).normal(size=(100, 2))), Table(np.ones((5, 2))), None]
+        >>> [len(part) for part in examples_of("arrays", given, 0, (0.1, 0.1)).parts]
+        [96, 5, 4]
+    """
     first = cast(Table, given[0])
     fractions = [
         0.0 if part is not None else fraction_of(size, len(first.values))

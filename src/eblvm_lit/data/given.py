@@ -122,7 +122,7 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
 
     Args:
         given: Examples of the kinds of :func:`examples_in`. Images may be (n, C, H, W), (n, H, W, C) or, if grey,
-            (n, H, W); bytes (uint8) are converted as those of the data are. Floats are values as the model sees them.
+            (n, H, W); bytes (uint8) are converted as those of the data are. Other numbers keep their values.
         data: The data of the model, which need not be set up.
         event_shape: The shape of one v.
 

@@ -199,8 +199,10 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
             raise DataError(f"{path} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
     values = values[:, None] if values.ndim == 1 else values
     if names.columns is not None and values.ndim == 2:
-        values = _chosen(path, values, names.columns)
-    return Table(values, labels)
+        return Table(_chosen(path, values, names.columns), labels)
+    titles = arrays.get("columns")  # as eblvm_lit.train stores the names of a frame's columns
+    named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
+    return Table(values, labels, None, tuple(map(str, titles)) if named else None)
 
 
 def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:

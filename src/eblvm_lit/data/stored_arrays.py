@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from eblvm_lit.data.arrangement import channels_first
 from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.data.given import examples_in
 from eblvm_lit.errors import ConfigError
@@ -71,8 +72,11 @@ class ArraysToStore(NamedTuple):
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides that choose these arrays as the data of a run."""
-        return [f"data={GROUP}", *(f"data.{split}={name}" for split, name in self.names.items())]
+        """The overrides that choose these arrays as the data of a run; the files need not be written yet."""
+        values = self.contents[self.names["train"]]["x"]
+        shape = (1,) if values.ndim == 1 else channels_first(values[:1], "data").shape[1:]
+        files = [f"data.{split}={name}" for split, name in self.names.items()]
+        return [f"data={GROUP}", f"data.shape={[*shape]}".replace(" ", ""), *files]
 
     @contextmanager
     def stored_in(self, folder: Path) -> Iterator[None]:
@@ -115,7 +119,7 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
     Example:
         >>> given = arrays_to_store(np.zeros((5, 2)), labels=["a", "b", "a", "b", "a"], test=np.ones((3, 2)))
         >>> given.overrides
-        ['data=_memory', 'data.train=given_...npz', 'data.test=given_...npz']
+        ['data=_memory', 'data.shape=[2]', 'data.train=given_...npz', 'data.test=given_...npz']
     """
     parts = {"train": (data, labels), "val": _pair(validation), "test": _pair(test)}
     names = {"train": "data", "val": "validation", "test": "test"}

@@ -125,11 +125,17 @@ class TrainedRun:
         return data
 
     def examples(self, split: str = "test") -> Tensor:
-        """Return all v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        """Return all examples of a split (``train``, ``val`` or ``test``), shape (n, *event).
+
+        They are v as the model sees them, except that standardised columns are in the units of the data.
+        """
         if split not in Splits._fields:
             raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
-        v = self.data.as_float(getattr(self.data.splits, split))
-        return v.to(self._like)
+        return self.data.in_units(self._seen(split))
+
+    def _seen(self, split: str) -> Tensor:
+        """Return all v of a split as the model sees them."""
+        return self.data.as_float(getattr(self.data.splits, split)).to(self._like)
 
     # ------------------------------------------------------------------ results
 
@@ -188,7 +194,8 @@ class TrainedRun:
         chosen = draws.of_means() if mean else draws
         if chosen is None:
             raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {draws.title}: leave it out.")
-        return chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+        v = chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+        return self._shapes.in_units(v)
 
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
         """Return the object that draws the samples, chosen by :func:`~eblvm_lit.draws.choice.draws_of`.
@@ -222,9 +229,12 @@ class TrainedRun:
         return {} if draws is None else draws.starts
 
     def _points(self, v: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Convert examples to a tensor on the model's device, with the model's dtype if none is given."""
+        """Convert examples to v on the model's device, with the model's dtype if none is given."""
         like = self._like
-        return as_points(v, self._shapes, self.method.event_shape).to(device=like.device, dtype=dtype or like.dtype)
+        data = self._shapes
+        points = as_points(v, data, self.method.event_shape).to(like.device)
+        points = points if points.is_floating_point() else points.double()
+        return data.from_units(points).to(dtype or like.dtype)
 
     @property
     def _shapes(self) -> ArrayDataModule:
@@ -267,7 +277,7 @@ class TrainedRun:
     @overload
     def score(self, v: np.ndarray | pd.DataFrame, *, seed: int = 0, n_particles: int = 100) -> np.ndarray: ...
     def score(self, v: Any, *, seed: int = 0, n_particles: int = 100) -> Any:
-        r"""Compute the score of the marginal, :math:`\nabla_v \log p(v)`.
+        r"""Compute the score of the marginal, :math:`\nabla_v \log p(v)`, in the units of the data.
 
         It is exact if the free energy is tractable. Otherwise it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
         latents of the posterior (Bao et al. 2021, section 3.1), which is unbiased if q(h|v) = p(h|v).
@@ -287,7 +297,9 @@ class TrainedRun:
         """
         if not hasattr(n_particles, "__index__") or n_particles < 1:
             raise ConfigError(f"Ask for n_particles >= 1, not {n_particles!r}.")
-        return alike(self._score(self._points(v), seed, n_particles), v)
+        found = self._score(self._points(v), seed, n_particles)
+        unit = self._shapes.unit_of_v
+        return alike(found if unit is None else (found / unit.to(found.device)).to(found), v)
 
     def _score(self, v: Tensor, seed: int, n_particles: int) -> Tensor:
         energy = self.energy
@@ -348,8 +360,8 @@ class TrainedRun:
     def free_energy(self, v: Any) -> Any:
         r"""Compute the energy of v with the latents summed out, :math:`F(v) = -\log p(v) - \log Z`.
 
-        It ranks examples where log Z is unknown: outliers have high energies. The module :attr:`energy` has the joint
-        energy E(v, h).
+        It ranks examples where log Z is unknown: outliers have high energies. If columns are standardised, the density
+        is that in the units of the data. The module :attr:`energy` has the joint energy E(v, h).
 
         Args:
             v: Points, in the kinds of :meth:`score`.
@@ -372,7 +384,7 @@ class TrainedRun:
             kind = "no energy" if energy is None else f"{type(energy).__name__}, whose latents cannot be summed out"
             raise ConfigError(f"{type(self.method).__name__} has {kind}: a model such as grbm has a free energy.")
         points = self._points(v, torch.float64)
-        return alike(by_rows(in_float64(energy).free_energy, ROWS, points), v)
+        return alike(by_rows(in_float64(energy).free_energy, ROWS, points) + self._shapes.log_unit_of_v, v)
 
     def learn_log_partition(self) -> None:
         """Copy log Z from the final metrics, if they contain it and were computed at this iteration.
@@ -404,7 +416,7 @@ class TrainedRun:
                 generator = self._generator(self.method.seed, "test", "log_likelihood")
                 log_z, estimate = metric.log_partition(energy, generator)
                 if log_z is None and metric.estimator(energy) is not None:  # quadrature and moves look at examples
-                    log_z, estimate = metric.log_partition(energy, generator, self.examples())
+                    log_z, estimate = metric.log_partition(energy, generator, self._seen("test"))
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
@@ -422,7 +434,7 @@ class TrainedRun:
         r"""Compute the log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
         log Z is exact if possible; otherwise, for a GRBM, it is estimated by annealed importance sampling: see
-        :meth:`log_partition`.
+        :meth:`log_partition`. If columns are standardised, the density is that in the units of the data.
 
         Args:
             v: Points, in the kinds of :meth:`score`.
