@@ -25,8 +25,11 @@ __all__ = ["EBLVM"]
 # What a fit leaves out of a run: nothing is printed, drawn or written beside the checkpoint.
 QUIET = (
     *("callbacks=training_only", "callbacks.progress=null", "callbacks.figures=null", "logger=none", "summary=false"),
-    *("trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "n_validations=1"),
+    *("trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "n_validations=1", "test_checkpoint=last"),
 )
+# Settings for tables of any number of columns: a rate with which a few thousand iterations suffice, and noise that is
+# small beside the standard deviations of the columns, because the model learns the density of rows with this noise.
+SETTINGS = ("kind=vectors", "optimizer.lr=0.01", "noise.std=0.1", "noise.sigma_min=0.1", "noise.sigma0=0.1")
 N_VALIDATION = 1000  # the number of training examples whose loss is computed at the end of a fit
 SEEDS = 2**31 - 1
 
@@ -127,7 +130,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         few = x[:N_VALIDATION]
         try:
             with redirect_stdout(io.StringIO()):
-                run = train([*QUIET, *own, *self.overrides], data=x, validation=few, test=few)
+                run = train([*QUIET, *SETTINGS, *own, *self.overrides], data=x, validation=few, test=few)
         except EblvmError as error:  # a ValueError is what scikit-learn's callers expect of data that do not fit
             raise ValueError(str(error)) from error
         # the samples must not need the folder, which may be removed

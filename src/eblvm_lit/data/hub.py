@@ -163,7 +163,8 @@ def _values(source: Source, part: Any, columns: Sequence[str], channels: int | N
         mode = {1: "L", 3: "RGB"}[channels]
         return _same_shape(source, [_pixels(image.convert(mode), source.size) for image in images]), channels
     if len(columns) == 1:
-        return _same_shape(source, [np.asarray(row) for row in found[0]]), None
+        values = _same_shape(source, [np.asarray(row) for row in found[0]])
+        return values[:, None] if values.ndim == 1 else values, None
     return np.stack([np.asarray(column, dtype=np.float64) for column in found], axis=1), None
 
 

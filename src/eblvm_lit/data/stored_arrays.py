@@ -46,7 +46,7 @@ class StoredArrays(ArrayFile):
         ...     data = StoredArrays(run_folder=folder, **given.names)
         ...     data.setup()
         ...     [len(split) for split in data.splits]
-        [796, 111, 93]
+        [813, 87, 100]
     """
 
     run_folder: str | Path

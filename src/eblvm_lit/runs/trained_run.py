@@ -25,7 +25,7 @@ from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, LogLikelihood
+from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runs.instantiate import instantiate
@@ -414,9 +414,9 @@ class TrainedRun:
             estimate = None
             if isinstance(energy, MarginalEnergy):
                 generator = self._generator(self.method.seed, "test", "log_likelihood")
-                log_z, estimate = metric.log_partition(energy, generator)
-                if log_z is None and metric.estimator(energy) is not None:  # quadrature and moves look at examples
-                    log_z, estimate = metric.log_partition(energy, generator, self._seen("test"))
+                # a quadrature starts from the box of the examples
+                v = self._seen("test") if metric.estimator(energy) == QUADRATURE else None
+                log_z, estimate = metric.log_partition(energy, generator, v)
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
