@@ -133,7 +133,7 @@ def train(
         if twice := [word for word in words if word.startswith(("data=", "data.train=", "data.path="))]:
             raise ConfigError(f"The data are given twice, by data and by {twice[0]}: leave one of them out.")
         given = arrays_to_store(data, labels, validation, test)
-        words = [*given.overrides, *words]
+        words = [*given.overrides(words), *words]
     cfg = composed(words, config_dir=config_dir)
     if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
         raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")

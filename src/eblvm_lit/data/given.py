@@ -140,7 +140,8 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
     if isinstance(given, torch.Tensor):  # stays on its device
         v = given.detach()
     else:
-        v = torch.from_numpy(np.ascontiguousarray(examples_in(given, "v").values))
+        # torch wants memory that can be written to, which arrays of Pillow and memory maps do not have
+        v = torch.from_numpy(np.require(examples_in(given, "v").values, requirements=["C", "W"]))
     shape = tuple(event_shape)
     if v.dim() == 0 or tuple(v.shape[1:]) != shape:
         v = _reshaped(v, data, shape)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from eblvm_lit.data.arrangement import channels_first
 from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.data.given import examples_in
+from eblvm_lit.data.kinds import kind_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.io import write_whole
 
@@ -70,13 +72,18 @@ class ArraysToStore(NamedTuple):
     names: dict[str, str]
     contents: dict[str, dict[str, np.ndarray]]
 
-    @property
-    def overrides(self) -> list[str]:
-        """The overrides that choose these arrays as the data of a run; the files need not be written yet."""
+    def overrides(self, words: Sequence[str] = ()) -> list[str]:
+        """Return the overrides that choose these arrays as the data of a run, and the kind of model that fits them.
+
+        Args:
+            words: The user's overrides, which may choose another kind.
+        """
         values = self.contents[self.names["train"]]["x"]
-        shape = (1,) if values.ndim == 1 else channels_first(values[:1], "data").shape[1:]
+        shape = [1] if values.ndim == 1 else [*channels_first(values[:1], "data").shape[1:]]
+        event_shape = [math.prod(shape)] if "data.flatten=true" in words else shape
+        kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(event_shape)}"]
         files = [f"data.{split}={name}" for split, name in self.names.items()]
-        return [f"data={GROUP}", f"data.shape={[*shape]}".replace(" ", ""), *files]
+        return [f"data={GROUP}", *kinds, f"data.shape={shape}".replace(" ", ""), *files]
 
     @contextmanager
     def stored_in(self, folder: Path) -> Iterator[None]:
@@ -118,8 +125,8 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
 
     Example:
         >>> given = arrays_to_store(np.zeros((5, 2)), labels=["a", "b", "a", "b", "a"], test=np.ones((3, 2)))
-        >>> given.overrides
-        ['data=_memory', 'data.shape=[2]', 'data.train=given_...npz', 'data.test=given_...npz']
+        >>> given.overrides()
+        ['data=_memory', 'kind=points', 'data.shape=[2]', 'data.train=given_...npz', 'data.test=given_...npz']
     """
     parts = {"train": (data, labels), "val": _pair(validation), "test": _pair(test)}
     names = {"train": "data", "val": "validation", "test": "test"}
