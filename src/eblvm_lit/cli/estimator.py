@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,7 +104,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         Raises:
             ValueError: If the table or a setting cannot be used.
         """
-        x = validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+        x = self._table(X, ensure_min_samples=2)
         if not 0 < self.contamination <= 0.5:
             raise ValueError(f"contamination is a fraction in (0, 0.5], not {self.contamination!r}.")
         seed = int(check_random_state(self.random_state).randint(SEEDS))
@@ -147,7 +147,11 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        return self._table(X, reset=False)
+
+    def _table(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
+        """Check a table as all estimators of scikit-learn do, whose stub lacks the types."""
+        return cast(Any, validate_data)(self, X, dtype=(np.float64, np.float32), **options)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute the log-density of rows in nats, shape (n,): large where the training rows are dense."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class ArraysToStore(NamedTuple):
         missing = [folder / name for name in self.contents if not (folder / name).is_file()]
         before = _written_at(folder / "config.yaml")
         for path in missing:
-            write_whole(path, lambda file, path=path: np.savez(file, **self.contents[path.name]))
+            write_whole(path, lambda file, path=path: np.savez(file, **cast(Any, self.contents[path.name])))
         try:
             yield
         except BaseException:
