@@ -13,9 +13,9 @@ nbclient = pytest.importorskip("nbclient", reason="notebooks need nbclient")
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
-def test_there_are_three_small_notebooks_that_show_their_outputs():
+def test_there_are_four_small_notebooks_that_show_their_outputs():
     address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
-    assert len(NOTEBOOKS) == 3
+    assert len(NOTEBOOKS) == 4
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         assert path.stat().st_size < 100_000

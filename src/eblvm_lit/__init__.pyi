@@ -1,6 +1,7 @@
 """The public names and their modules, which ``__init__.py`` loads on first use, and which editors read."""
 
 from .cli.compose import train
+from .cli.estimator import EBLVM
 from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
@@ -101,6 +102,7 @@ __all__ = [
     "AIS",
     "CIFAR10",
     "DSM",
+    "EBLVM",
     "GRBM",
     "HMC",
     "IWAE",

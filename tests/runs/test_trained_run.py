@@ -4,6 +4,7 @@ import copy
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -64,11 +65,47 @@ def test_samples_and_scores_of_a_tractable_model(trained):
     assert not torch.equal(v, trained.sample(7, seed=2))
     assert torch.equal(trained.score(v), trained.energy.score(v))
     assert not trained.score(v).requires_grad
-    assert torch.equal(trained.score(v.numpy()), trained.score(v))
     with pytest.raises(ConfigError, match=r"v has the shape \(5, 3\)"):
         trained.score(torch.zeros(5, 3))
     means, samples = (trained.sample(500, sampler=Gibbs(n_steps=5), mean=mean) for mean in (True, False))
     assert means.var() < samples.var()
+
+
+def test_examples_of_every_kind_give_the_same_numbers_and_arrays_give_arrays(trained):
+    v = trained.sample(6, seed=1)
+    frame = pd.DataFrame(v.numpy(), columns=["x", "y"])
+    dataset = torch.utils.data.TensorDataset(v, torch.zeros(6))
+    for function in (trained.score, trained.log_likelihood, trained.latents, trained.free_energy):
+        expected = function(v)
+        assert isinstance(expected, torch.Tensor)
+        for array in (function(v.numpy()), function(v.double().numpy()), function(frame)):
+            assert isinstance(array, np.ndarray)
+            np.testing.assert_array_equal(array, expected.numpy())
+        assert torch.equal(function(dataset), expected)
+    assert torch.equal(trained.latents(v), trained.posterior.mean(v).detach())
+    torch.testing.assert_close(trained.free_energy(v), -trained.log_likelihood(v) - trained.log_partition()[0])
+    with pytest.raises(ConfigError, match=r"^Column 'name' of v holds no numbers"):
+        trained.score(frame.assign(name="a"))
+
+
+def test_images_are_drawn_and_taken_as_bytes_whatever_values_the_model_takes():
+    run = eblvm_lit.load("bidvl_mnist")
+    images = run.draw_images(3)
+    assert (images.dtype, tuple(images.shape)) == (torch.uint8, (3, 1, 32, 32))
+    assert torch.equal(images, ((run.sample(3) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8))  # it takes [-1, 1]
+    expected = run.latents(images.float() / 127.5 - 1)
+    for same in (images, images.squeeze(1), images.movedim(1, -1)):
+        assert torch.equal(run.latents(same), expected)
+        np.testing.assert_array_equal(run.latents(same.numpy()), expected.numpy())
+    run = eblvm_lit.load("grbm_digits")
+    chains = Gibbs(n_steps=3)
+    images = run.draw_images(2, sampler=chains)
+    means = run.sample(2, sampler=chains, mean=True)
+    assert torch.equal(images, (means * 255).round().clamp(0, 255).to(torch.uint8).view(2, 1, 8, 8))
+    v = run.examples()[:5]
+    torch.testing.assert_close(run.latents(v), run.energy.latent_mean(v).detach())  # exact, as there is no posterior
+    with pytest.raises(ConfigError, match=r"v has the shape \(2, 1, 8, 9\), and this model takes \(B, 64\)"):
+        run.score(np.zeros((2, 1, 8, 9)))
 
 
 def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
@@ -83,6 +120,10 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
     torch.testing.assert_close(deep.score(v, n_particles=n), expected, rtol=0.2, atol=0.2 * expected.abs().max().item())
     with pytest.raises(ConfigError, match="has no likelihood"):
         deep.log_likelihood(v)
+    with pytest.raises(ConfigError, match="whose latents cannot be summed out"):
+        deep.free_energy(v)
+    with pytest.raises(ConfigError, match=r"^Checkerboard has no images: draw by sample\(4\)"):
+        deep.draw_images(4)
 
 
 class _Bump(eblvm_lit.VisibleEnergy):
@@ -144,7 +185,7 @@ def test_wrong_requests_are_refused_by_name(trained):
         trained.examples("tset")
     for wrong in ("abc", [[1.0, 2.0], [3.0]], None, [{}]):
         for function in (trained.score, trained.log_likelihood):
-            with pytest.raises(ConfigError, match=r"^v must be an array"):
+            with pytest.raises(ConfigError, match=r"^v is a NumPy array, a tensor, .* Dataset"):
                 function(wrong)
     for n in (0, 1.5, "x"):
         with pytest.raises(ConfigError, match="n_particles"):
