@@ -46,7 +46,7 @@ SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the co
 # Pages whose tables have commands.
 TABLES = (
     *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
-    *("reproduction", "yardsticks", "not_run"),
+    *("reproduction", "yardsticks", "not_run", "devices", "data"),
 )
 # Of the shell, of git and of other people's programs: nothing of ours to be checked.
 OTHERS = {
@@ -168,6 +168,13 @@ def check_module(module, words, monkeypatch):
         name = f"{module}.__main__" if importlib.util.find_spec(module).submodule_search_locations else module
         if parser := getattr(importlib.import_module(name), "parser", None):
             parser().parse_args(list(words))  # exits where it does not understand
+
+
+def test_files_that_pages_show_whole_are_the_files():
+    shown = [block for page in PAGES for block in blocks(page, "yaml", "python") if block.marker.startswith("file: ")]
+    assert shown
+    for block in shown:
+        assert block.text == (ROOT / block.marker.removeprefix("file: ")).read_text(), block
 
 
 def test_links_lead_somewhere_and_every_page_and_picture_is_shown():

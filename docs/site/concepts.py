@@ -1,4 +1,4 @@
-"""Draws the diagrams of docs/concepts.md and the tree of docs/choosing.md, a file for each: python docs/site/concepts.py."""
+"""Draws the diagrams of docs/concepts.md and the tree of docs/choosing.md: python docs/site/concepts.py."""
 
 from html import escape
 from pathlib import Path
