@@ -46,7 +46,7 @@ SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the sc
 # Pages with commands in the cells of tables.
 TABLES = (
     *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
-    *("reproduction", "yardsticks", "not_run"),
+    *("reproduction", "yardsticks", "not_run", "devices", "data"),
 )
 # Commands of the shell, of git and of other programs, of which nothing is checked.
 OTHERS = {
@@ -171,6 +171,13 @@ def check_module(module, words, monkeypatch):
         name = f"{module}.__main__" if importlib.util.find_spec(module).submodule_search_locations else module
         if parser := getattr(importlib.import_module(name), "parser", None):
             parser().parse_args(list(words))  # argparse exits if it does not know an option
+
+
+def test_files_that_pages_show_whole_are_the_files():
+    shown = [block for page in PAGES for block in blocks(page, "yaml", "python") if block.marker.startswith("file: ")]
+    assert shown
+    for block in shown:
+        assert block.text == (ROOT / block.marker.removeprefix("file: ")).read_text(), block
 
 
 def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
