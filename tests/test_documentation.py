@@ -538,7 +538,7 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
         (tmp_path / name).mkdir(parents=True)
     scope = {"__name__": "tutorial"}
     for block in blocks(page, "bash", "python", "yaml"):
-        if block.marker.startswith("file: "):
+        if block.marker.startswith("write: "):
             write(block, tmp_path)
         elif block.language == "python":
             exec(compile(re.sub(r"max_steps=\d+", "max_steps=20", block.text), str(block), "exec"), scope)

@@ -63,15 +63,15 @@ def commands(page):
 
 
 def files(page, folder):
-    """Write the files that a page shows, those of its blocks with the marker ``file: NAME``, into a folder."""
+    """Write the files that a page shows, those of its blocks with the marker ``write: NAME``, into a folder."""
     for block in blocks(page, "python", "yaml"):
-        if block.marker.startswith("file: "):
+        if block.marker.startswith("write: "):
             write(block, folder)
 
 
 def write(block, folder):
     """Write the file that a block shows."""
-    path = folder / block.marker.removeprefix("file: ")
+    path = folder / block.marker.removeprefix("write: ")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(block.text)
 
