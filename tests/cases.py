@@ -81,8 +81,9 @@ def enumerated_free_energy(case, energy, v):
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyCase(Case):
-    """An energy with what is known about its latents; a field is None where nothing is known.
+    """An energy with what is known about it; a field that is None leaves out the tests that need it.
 
+    formula(energy, x, y): E(x, y) of one x (d,) and one y (H,), written out term by term, as on paper.
     nodes(energy): Points h (S, H) and log-weights w (S,); sum_s exp(w_s) f(h_s) is the sum or integral of f over h.
     conditional(energy, v): The distribution p(h|v) as an object of torch.distributions.
     exact_posterior(energy): A posterior that equals p(h|v); None if no family of posteriors contains p(h|v).
@@ -91,6 +92,7 @@ class EnergyCase(Case):
     """
 
     event_shape: tuple[int, ...] = (V_DIM,)
+    formula: Callable | None = None
     nodes: Callable | None = None
     conditional: Callable | None = None
     exact_posterior: Callable | None = None
@@ -104,6 +106,26 @@ def exact_linear(q, weight, bias):
     return q
 
 
+def visible_terms(energy, x, y, coupling):
+    """What the energies below have in common: the Gaussian of x, and the coupling of x and y."""
+    std = energy.log_std.exp().expand(V_DIM)
+    gaussian = sum((x[i] - energy.b[i]) ** 2 / (2 * std[i] ** 2) for i in range(V_DIM))
+    return gaussian - sum(x[i] * coupling[i, j] * y[j] for i in range(V_DIM) for j in range(H_DIM))
+
+
+def grbm_formula(energy, x, y):
+    return visible_terms(energy, x, y, energy.coupling()) - energy.c @ y
+
+
+def coupled_formula(energy, x, y):
+    (first, second, third) = energy.pairs.tolist()
+    return grbm_formula(energy, x, y) - first * y[0] * y[1] - second * y[0] * y[2] - third * y[1] * y[2]
+
+
+def gaussian_formula(energy, x, y):
+    return visible_terms(energy, x, y, energy.W) + sum((y[j] - energy.c[j]) ** 2 / 2 for j in range(H_DIM))
+
+
 def grbm_case(name, **options):
     def exact_posterior(energy):
         return exact_linear(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), energy.coupling().T, energy.c)
@@ -111,6 +133,7 @@ def grbm_case(name, **options):
     return EnergyCase(
         name=name,
         make=lambda: randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM, **options)),
+        formula=grbm_formula,
         nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
         conditional=lambda energy, v: bernoulli(energy.latent_logits(v)),
         exact_posterior=exact_posterior,
@@ -148,6 +171,7 @@ def coupled_case(name, **options):
     return EnergyCase(
         name=name,
         make=lambda: randomise(eb.CoupledGRBM(v_dim=V_DIM, h_dim=H_DIM, **options), 0.8),
+        formula=coupled_formula,
         nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
         conditional=coupled_bits,
         binary=True,
@@ -236,6 +260,7 @@ ENERGIES = [
     EnergyCase(
         name="gaussian-latent",
         make=make_gaussian_latent,
+        formula=gaussian_formula,
         nodes=gaussian_nodes,
         conditional=lambda energy, v: normal(energy.latent_mean(v), torch.ones(())),
         exact_posterior=exact_gaussian_posterior,

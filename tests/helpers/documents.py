@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 from helpers.shell import ROOT
 
+# Pages that are worked through from top to bottom, in a folder of their own: a block may need what one above has left.
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path not in TUTORIALS),
+    *TUTORIALS,
 ]
 BLOCK = re.compile(
     r"^(?:<!-- (?P<marker>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -56,15 +59,33 @@ def blocks(page, *languages):
 
 def commands(page):
     """Return the commands in the shell blocks of a page, without comments."""
+    return [command for block in blocks(page, "bash", "sh", "shell") for command in commands_of(block)]
+
+
+def files(page, folder):
+    """Write the files that a page shows, those of its blocks with the marker ``write: NAME``, into a folder."""
+    for block in blocks(page, "python", "yaml"):
+        if block.marker.startswith("write: "):
+            write(block, folder)
+
+
+def write(block, folder):
+    """Write the file that a block shows."""
+    path = folder / block.marker.removeprefix("write: ")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text)
+
+
+def commands_of(block):
+    """Return the commands of a shell block, without comments."""
     found = []
-    for block in blocks(page, "bash", "sh", "shell"):
-        exported = {}
-        for line in block.text.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            exported |= dict(word.split("=", 1) for word in words[1:] if words[0] == "export")
-            for joined, part in groupby(words, key=OPERATORS.__contains__):
-                if not joined and words[0] != "export":
-                    found += command(block, list(part), exported)
+    exported = {}
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        exported |= dict(word.split("=", 1) for word in words[1:] if words[0] == "export")
+        for joined, part in groupby(words, key=OPERATORS.__contains__):
+            if not joined and words[0] != "export":
+                found += command(block, list(part), exported)
     return found
 
 
