@@ -131,7 +131,7 @@ def composed(words, folder, files):
 def test_every_option_of_every_group_is_in_a_run_or_a_build():
     words = re.findall(r"\+?([\w]+)(?:@[\w.]+)?=([\w]+)", " ".join([*RUNS, *BUILDS]))
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("experiment", "published")]
-    extras = {("logger", "mlflow"), ("logger", "trackio")}  # have tests of their own, where they are installed
+    extras = {("logger", "mlflow"), ("logger", "trackio"), ("data", "hub")}  # have tests of their own, where they are installed
     assert {(group, name) for group in groups for name in names(group)} - {*words} == extras
 
 
