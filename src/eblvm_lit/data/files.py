@@ -15,7 +15,7 @@ FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
-    """Raise an error, before torch is imported, if the ``path`` of an image folder's configuration is no folder with files.
+    """Raise an error, before torch is imported, if the path of an image folder is no folder with files.
 
     Only data sets of this package are checked. What else is missing, each data set reports itself at ``setup``.
 
