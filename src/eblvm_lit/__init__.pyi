@@ -6,6 +6,7 @@ from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
 from .data.curves import Circle, Moons, Rings, SwissRoll, TwoSpirals
+from .data.array_files import ArrayFile
 from .data.digits import Digits
 from .data.frey_face import FreyFace
 from .data.image_folder import ImageFolder
@@ -127,6 +128,7 @@ __all__ = [
     "AnnealedLangevin",
     "AnnealedLikelihood",
     "ArrayDataModule",
+    "ArrayFile",
     "BernoulliPosterior",
     "BiDVL",
     "BiSM",

@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -64,6 +65,7 @@ RUNS = [
     f"{DOUBLY} model=joint_conv loss=symmetric_joint generator=conv posterior=encoder_conv",
     f"method=bidvl_resnet {SMALL} {' '.join(GAN[1:])} model=spectral_resnet generator=residual "
     "posterior=encoder_residual loss=offset_latent ratio=sigmoid",
+    "method=snl kind=points data=array data.path={files}/points.npy",
     f"method=vae data=svhn {SMALL} {' '.join(NARROW[1:])}",
     f"method=sngan data=mnist {SMALL} {' '.join(NARROW[::2])} generator=conv model=spectral_conv",
 ]
@@ -91,6 +93,11 @@ BUILDS = [
     f"{DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
     f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
     f"evaluation@{METRICS}=ksd sampler=parallel_tempering",
+    f"kind=points data=array data.path={{files}}/points.npy figures@{FIGURES}=points",
+    "kind=vectors data=array data.path={files}/vectors.npy",
+    "kind=small_images data=array data.path={files}/x_32.npy",
+    "kind=large_images data=array data.path={files}/x_64.npy sizes.v_shape=[1,64,64]",
+    "kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
 ]
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
@@ -103,6 +110,11 @@ def files(tmp_path_factory):
     for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
         write(folder)
     write_mnist(folder, folder="FashionMNIST")
+    numbers = np.random.default_rng(0)
+    np.save(folder / "points.npy", numbers.normal(size=(200, 2)))
+    np.save(folder / "vectors.npy", numbers.normal(size=(200, 4)))
+    for side in (28, 32, 64):
+        np.save(folder / f"x_{side}.npy", numbers.integers(0, 256, (40, side, side), dtype=np.uint8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EBLVM_DATA", str(folder))
         yield folder
@@ -133,7 +145,8 @@ def composed(words, folder, files):
 def test_every_option_of_every_group_is_in_a_run_or_a_build():
     words = re.findall(r"\+?([\w]+)(?:@[\w.]+)?=([\w]+)", " ".join([*RUNS, *BUILDS]))
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("experiment", "published")]
-    extras = {("logger", "mlflow"), ("logger", "trackio")}  # their own tests run where these packages are installed
+    # the tests of these options run where their packages are installed
+    extras = {("logger", "mlflow"), ("logger", "trackio"), ("data", "hub")}
     assert {(group, name) for group in groups for name in names(group)} - {*words} == extras
 
 

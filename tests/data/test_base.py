@@ -257,6 +257,8 @@ def test_every_data_file_describes_a_module_with_the_seed_and_the_root_of_the_ru
     if options.get("path") == "???":
         write_images(tmp_path / "set", 2)
         options |= {"path": tmp_path / "set", "test_size": 1}
+    if "shape" in options:  # then no file is read
+        options |= {"shape": [1, 8, 8]}
     data = get_class(options.pop("_target_"))(**options)
     assert data.seed == 9
     assert options.get("root", "elsewhere") == "elsewhere"

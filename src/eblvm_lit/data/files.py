@@ -15,7 +15,7 @@ FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
-    """Raise an error, before torch is imported, if the ``path`` of a data configuration is not a folder with files.
+    """Raise an error, before torch is imported, if the path of an image folder is no folder with files.
 
     Only data sets of this package are checked. What else is missing, each data set reports itself at ``setup``.
 
@@ -26,12 +26,16 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         DataError: If the folder is missing or empty; the message says where it was searched.
 
     Example:
-        >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
+        >>> folder = {"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere", "root": "."}
+        >>> look_for_folder(folder)
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
-    if "path" in data and str(data["_target_"]).startswith("eblvm_lit."):
-        visible(Path(str(data["path"])).expanduser().absolute())
+    if {"path", "root"} <= data.keys() and str(data["_target_"]).startswith("eblvm_lit."):
+        path = Path(str(data["path"])).expanduser().absolute()
+        if path.is_file():
+            raise DataError(f"{path} is a file: arrays and tables are data=array data.path={path}.")
+        visible(path)
 
 
 def visible(folder: Path) -> list[Path]:
