@@ -193,7 +193,18 @@ def anchors(page):
 
 
 # Pages with wider blocks: code that stands in a file as well, and pages that are still to be wrapped.
-WIDE = ("extending", "papers", "README", "python", "quick_start", "runs", "troubleshooting", "data", "devices", "sweeps")
+WIDE = (
+    "extending",
+    "papers",
+    "README",
+    "python",
+    "quick_start",
+    "runs",
+    "troubleshooting",
+    "data",
+    "devices",
+    "sweeps",
+)
 
 
 def test_blocks_of_code_fit_the_page():
