@@ -15,7 +15,7 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches, RepeatedBatches
 from eblvm_lit.errors import ConfigError, DataError
 
-__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of"]
+__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of", "range_of"]
 
 Window = tuple[tuple[float, float], tuple[float, float]]
 
@@ -170,6 +170,40 @@ class ArrayDataModule(LightningDataModule, ABC):
         """Invert :meth:`as_float` for v in [0, 1]: return round(255 v) as uint8, clamped to [0, 255]."""
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
+    def in_units(self, v: torch.Tensor) -> torch.Tensor:
+        """Convert v (..., *event_shape), as models receive it, to the units of the data; by default v is in them."""
+        return v
+
+    def from_units(self, x: torch.Tensor) -> torch.Tensor:
+        """Invert :meth:`in_units`: convert examples in the units of the data to v, as models receive it."""
+        return x
+
+    @property
+    def unit_of_v(self) -> torch.Tensor | None:
+        r"""The length of one unit of each coordinate of v, in the units of the data: float64, or None for 1.
+
+        With x in the units of the data, :math:`\log p(x) = \log p(v) - \sum_i \log s_i` and
+        :math:`\nabla_x \log p(x) = \nabla_v \log p(v) / s` for these lengths s.
+        """
+        return None
+
+    @property
+    def log_unit_of_v(self) -> float:
+        r"""The logarithm of the volume of one unit of v, :math:`\sum_i \log s_i`: what log p(v) exceeds log p(x) by."""
+        return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
+
+    @property
+    def window(self) -> Window | None:
+        """The window of v in which densities of points are drawn; None if v is not a 2-D point.
+
+        It is :attr:`bounds` if the data set has them. Otherwise it is chosen by the training points, after
+        :meth:`setup`: the quantiles 0.005 and 0.995 of each coordinate, with a margin of a quarter of their distance.
+        """
+        if self.bounds is not None or self.image_shape is not None or tuple(self.event_shape) != (2,):
+            return self.bounds
+        ends = [range_of(column) for column in self.splits.train.unbind(1)]
+        return ends[0], ends[1]
+
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
         """Augment a training batch, or one process's shard of it; by default the batch is returned unchanged."""
         return batch
@@ -249,6 +283,19 @@ class ArrayDataModule(LightningDataModule, ABC):
         """Return the batches of the test split in order; every process reads all of them."""
         self.setup()
         return OrderedBatches(self.splits.test, batch_size=self.eval_batch_size)
+
+
+def range_of(values: torch.Tensor) -> tuple[float, float]:
+    """Return the range in which most of the values (n,) lie: the quantiles 0.005 and 0.995, with a margin of a quarter.
+
+    Example:
+        >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))
+        (-0.243, 1.244)
+    """
+    ordered = values.double().sort().values  # torch.quantile refuses more than 16 million values
+    low, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (0.005, 0.995))
+    margin = (high - low) / 4 or 1.0
+    return round(low - margin, 3), round(high + margin, 3)
 
 
 def image_shape_of(data: ArrayDataModule) -> tuple[int, int, int]:

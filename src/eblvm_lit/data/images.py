@@ -19,7 +19,7 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import DataError
 
-__all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
+__all__ = ["ImageDataModule", "Images", "PixelData", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
 
 ValueRange = Literal["unit", "symmetric"]
 CHUNK = 4096
@@ -39,7 +39,44 @@ class Images(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class ImageDataModule(ArrayDataModule):
+class PixelData(ArrayDataModule):
+    """Data whose examples are images: the range of the values that models receive, and mirrored training images.
+
+    Args:
+        value_range: The range of the values of v.
+        flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
+            mirrored depends only on the seed and the iteration.
+        batch_size, eval_batch_size, seed: As in the base class; the seed is also that of the flips.
+    """
+
+    value_range: ValueRange = "unit"
+    flip: bool = False
+
+    def as_float(self, batch: torch.Tensor) -> torch.Tensor:
+        """Convert a batch of bytes to float32 in the value range that models receive; floats are kept."""
+        if batch.dtype == torch.uint8 and self.value_range == "symmetric":
+            return batch.float().div_(127.5).sub_(1)
+        return super().as_float(batch)
+
+    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
+        """Invert :meth:`as_float`: convert floats to bytes, rounded and clamped."""
+        return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
+
+    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
+        """Mirror each image of a batch (B, *event_shape) with probability ½, on the CPU and in place, if ``flip``."""
+        if self.flip:
+            n = len(batch) if shard is None else shard.n
+            flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
+            flipped = flipped if shard is None else flipped[shard.rows]
+            # Mirror with numpy, which is four times as fast as torch for bytes.
+            pixels = batch.view(-1, *self.image_shape).numpy()
+            rows = flipped.numpy()
+            pixels[rows] = pixels[rows][..., ::-1]
+        return batch
+
+
+@dataclass(kw_only=True, eq=False)
+class ImageDataModule(PixelData):
     """Images as uint8 arrays, in memory or memory-mapped; a subclass implements :meth:`read`.
 
         v = x / 255 in [0, 1] ("unit"), or x / 127.5 − 1 in [−1, 1] ("symmetric"),   x in {0..255}^(C x H x W)
@@ -82,8 +119,6 @@ class ImageDataModule(ArrayDataModule):
     class_names: ClassVar[tuple[str, ...] | None] = None
 
     root: str | Path
-    value_range: ValueRange = "unit"
-    flip: bool = False
     val_size: PositiveInt | Fraction = 10_000
     train_on_val: bool = True
     flatten: bool = False
@@ -146,28 +181,6 @@ class ImageDataModule(ArrayDataModule):
         """
         n = len(self.splits.train)
         return min(n, len(self._images.train) - self._n_val) if split == "val" else n
-
-    def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch of bytes to float32 in the value range that models receive; floats are kept."""
-        if batch.dtype == torch.uint8 and self.value_range == "symmetric":
-            return batch.float().div_(127.5).sub_(1)
-        return super().as_float(batch)
-
-    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """Invert :meth:`as_float`: convert floats to bytes, rounded and clamped."""
-        return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
-
-    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Mirror each image of a batch (B, *event_shape) with probability ½, on the CPU and in place, if ``flip``."""
-        if self.flip:
-            n = len(batch) if shard is None else shard.n
-            flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
-            flipped = flipped if shard is None else flipped[shard.rows]
-            # Mirror with numpy, which is four times as fast as torch for bytes.
-            pixels = batch.view(-1, *self.image_shape).numpy()
-            rows = flipped.numpy()
-            pixels[rows] = pixels[rows][..., ::-1]
-        return batch
 
 
 @dataclass(kw_only=True, eq=False)
