@@ -1,6 +1,7 @@
 """A folder of images: what is read and prepared, how bad folders are refused, and runs of one."""
 
 import itertools
+import re
 import shutil
 import struct
 import zlib
@@ -14,7 +15,7 @@ from PIL import Image
 
 from eblvm_lit.data import prepared_files as files
 from eblvm_lit.data.image_folder import ImageFolder
-from eblvm_lit.errors import DataError
+from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runs import run
 from helpers.image_files import gradient, write_images, write_mnist
 from helpers.shell import configure, evaluate, of_checkpoint
@@ -290,18 +291,35 @@ SMALL = ("model.network.channels=2", "model.h_dim=3", "model.head_dim=4", "poste
 FAST = ("debug=fast", "data.batch_size=64", "trainer.max_steps=2", "callbacks.figures=null")
 
 
-def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path):
+def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path, caplog):
     write(tmp_path / "mine", 30, size=(20, 28), mode="L")
+    write(tmp_path / "held out", 3, size=(20, 28), mode="L", seed=1)
     folders = [f"data.root={tmp_path}", f"outputs_dir={tmp_path}", f"run_dir={tmp_path / 'run'}"]
     own = ["data=image_folder", "data.split_seed=1", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
+    own.append(f"data.test={tmp_path / 'held out'}")
     metrics = run.train(configure(*own))
     assert metrics["test/posterior_fisher"] > 0
     stored = OmegaConf.load(tmp_path / "run" / "config.yaml")
-    assert (stored.data.size, stored.data.channels, stored.data.batch_size) == (16, 1, 23)
+    assert (stored.data.size, stored.data.channels) == (16, 1)
+    assert 20 < stored.data.batch_size < 30
     assert stored.sizes.v_shape == stored.method.energy.network.v_shape == [1, 16, 16]
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(metrics)
-    assert run.train(configure(*own, "trainer.max_steps=3", "ckpt=last"))["iteration"] == 3
+    write(tmp_path / "mine" / "new", 2, size=(20, 28), mode="L", seed=2)
+    for path in (tmp_path / "mine" / "new").iterdir():
+        path.rename(tmp_path / "mine" / f"new {path.name}")
+    (tmp_path / "mine" / "new").rmdir()
+    own.append(f"data.batch_size={stored.data.batch_size}")
+    with caplog.at_level("WARNING"):
+        assert run.train(configure(*own, "trainer.max_steps=3", "ckpt=last"))["iteration"] == 3
+    assert any(re.search(r"changed since .*last\.ckpt was written: \d added", x) for x in caplog.messages)
+    (tmp_path / "mine" / "00.bmp").rename(tmp_path / "held out" / "seen.bmp")
+    for again in (
+        lambda: evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt"),
+        lambda: run.train(configure(*own, "trainer.max_steps=4", "ckpt=last")),
+    ):
+        with pytest.raises(ConfigError, match=r"trained on 1 of the 4 test examples.*resume\.allow=\[data\.splits\]"):
+            again()
 
 
 def test_flattened_images_train_a_model_of_vectors(tmp_path):

@@ -29,6 +29,7 @@ from eblvm_lit.data.prepared_files import (
     open_image,
     size_of,
 )
+from eblvm_lit.data.split_changes import as_integers
 from eblvm_lit.data.splitting import NAMES
 from eblvm_lit.errors import DataError
 
@@ -190,7 +191,7 @@ class ImageFolder(ImageDataModule):
     def example_digests(self) -> Splits:
         """Return a digest of the content of each image's file, in the order of the splits."""
         first = sum(self._listing.counts[:2])
-        digests = torch.from_numpy(self._listing.digests)
+        digests = as_integers(self._listing.digests)
         return self._split(digests[:first], digests[first:])
 
     @property

@@ -33,7 +33,7 @@ class Listing(NamedTuple):
     Attributes:
         pages: The images: those for training, for validation and for testing.
         counts: The numbers of images in the three splits.
-        digests: The first 64 bits of each image's digest, int64, shape (n,).
+        digests: A digest of each image, 16 bytes each.
         labels: The index of each image's class, int64, shape (n,); None without classes.
         class_names: The names of the classes; None without classes.
         peak: The largest value of the images of 16 bits; -1 if there are none.
@@ -42,7 +42,7 @@ class Listing(NamedTuple):
 
     pages: list[Page]
     counts: tuple[int, int, int]
-    digests: np.ndarray
+    digests: list[bytes]
     labels: np.ndarray | None
     class_names: tuple[str, ...] | None
     peak: float
@@ -110,7 +110,7 @@ def list_folders(
     return Listing(
         [Page(files[contents.source[i]], int(contents.page[i])) for i in order],
         tuple(np.bincount(split[kept], minlength=3).tolist()),
-        np.frombuffer(contents.digest[order, :8].tobytes(), "<i8").astype(np.int64),
+        contents.digests(order),
         None if labels is None else np.array([numbers[labels[contents.source[i]]] for i in order]),
         class_names,
         float(contents.peak),

@@ -78,7 +78,7 @@ def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
         other = found.setdefault(SPLITS[folder.name.lower()], folder)
         if other != folder:
             raise DataError(f"{path} holds {other.name} and {folder.name}, which are one split: keep one of them.")
-    loose = [entry for entry in entries if entry not in folders and _kind(entry.name) == "image"]
+    loose = [entry for entry in entries if entry.is_file() and _kind(entry.name) == "image"]
     if split_folders is None and (odd := [entry for entry in (*folders, *loose) if entry not in splits]):
         names = ", ".join(folder.name for folder in splits)
         hint = "set data.split_folders to true if the former are splits, and to false if all folders are classes"
