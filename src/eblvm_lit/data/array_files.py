@@ -21,6 +21,7 @@ from eblvm_lit.data.arrangement import CHANNELS, channels_first, labels_of, pixe
 from eblvm_lit.data.base import Splits, range_of
 from eblvm_lit.data.images import PixelData
 from eblvm_lit.data.readers import Names, Table, read
+from eblvm_lit.data.split_changes import as_integers
 from eblvm_lit.data.splitting import NAMES, digests_of, fraction_of, rows_of_splits, split_of
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.numbers import listing, significant
@@ -204,6 +205,10 @@ class ArrayFile(PixelData):
         """Return the labels, int64; None if there are none."""
         labels = self._examples().labels
         return None if labels is None else Splits(*map(torch.from_numpy, labels))
+
+    def example_digests(self) -> Splits:
+        """Return a digest of the content of each example, as it is stored."""
+        return Splits(*(as_integers(digests_of(part)) for part in self._examples().parts))
 
     def find_options(self) -> tuple[dict[str, Any], str]:
         """Find the shape of an example and the units of v, and a batch size if there are too few examples.

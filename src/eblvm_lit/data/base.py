@@ -78,6 +78,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.max_examples: int | None = None
         self.splits: Splits = cast(Splits, None)  # set by setup, before anything reads them
         self.labels: Splits | None = None
+        self._earlier = torch.zeros(0, dtype=torch.int64)  # digests of examples that a resumed run was trained on
         self._order: BatchStream | RepeatedBatches | None = None  # for indices_at
 
     def __str__(self) -> str:
@@ -104,6 +105,31 @@ class ArrayDataModule(LightningDataModule, ABC):
     def load_labels(self) -> Splits | None:
         """Read the labels of the examples that :meth:`load` returns, in the same order; None if there are none."""
         return None
+
+    def example_digests(self) -> Splits | None:
+        """Return a digest of each example that :meth:`load` returns, int64 of shape (n,), in the same order.
+
+        By default there are none. A data set whose files may change between runs has them: checkpoints keep them, so
+        that a resumed run and an evaluation find examples that were trained on.
+        """
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sorted digests of the examples for checkpoints, by split, and of those trained on earlier.
+
+        Lightning stores them under the name of the class. Data without digests have no state.
+        """
+        self.setup()
+        digests = self.example_digests()
+        if digests is None:
+            return {}
+        kept = self._kept(digests)._asdict()
+        now = {name: part.unique() for name, part in kept.items()}
+        return {**now, "earlier": self._earlier[~torch.isin(self._earlier, now["train"])]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember the examples that the checkpoint was trained on, should the data have changed since."""
+        self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
         """Return the number of training examples, the first ones, that are not in another split; by default all."""

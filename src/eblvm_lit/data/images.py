@@ -26,12 +26,16 @@ CHUNK = 4096
 
 
 class Images(NamedTuple):
-    """The training and test parts of an image set as published: uint8 images (n, C, H, W), int64 labels (n, ...)."""
+    """The training and test parts of an image set as published: uint8 images (n, C, H, W), int64 labels (n, ...).
+
+    ``n_val`` is the number of validation images, the last ones of ``train``; None leaves it to ``val_size``.
+    """
 
     train: torch.Tensor
     test: torch.Tensor
     train_labels: torch.Tensor | None = None
     test_labels: torch.Tensor | None = None
+    n_val: int | None = None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -145,7 +149,7 @@ class ImageDataModule(PixelData):
         """
         images = self._images
         n = len(images.train)
-        n_val = count_of(self.val_size, len(images.train))
+        n_val = self._n_val
         if n <= n_val:
             hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
             raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
@@ -161,8 +165,13 @@ class ImageDataModule(PixelData):
     def _images(self) -> Images:
         return self.read()
 
+    @property
+    def _n_val(self) -> int:
+        images = self._images
+        return count_of(self.val_size, len(images.train)) if images.n_val is None else images.n_val
+
     def _split(self, rows: torch.Tensor, test: torch.Tensor) -> Splits:
-        first = len(rows) - count_of(self.val_size, len(rows))
+        first = len(rows) - self._n_val
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
@@ -171,8 +180,7 @@ class ImageDataModule(PixelData):
         Validation images that are also used for training are the last training images.
         """
         n = len(self.splits.train)
-        n_all = len(self._images.train)
-        return min(n, n_all - count_of(self.val_size, n_all)) if split == "val" else n
+        return min(n, len(self._images.train) - self._n_val) if split == "val" else n
 
 
 @dataclass(kw_only=True, eq=False)

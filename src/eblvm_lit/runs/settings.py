@@ -64,6 +64,7 @@ EVALUATION: dict[str, Any] = {
     **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
     "seed": Seed | None,
     "eval_weights": Literal["raw", "ema", "both"] | None,
+    "resume": RUN["resume"],
 }
 
 
