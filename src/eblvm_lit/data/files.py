@@ -41,12 +41,13 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         DataError: If the folder is missing or empty; the message says where it was searched.
 
     Example:
-        >>> folder = {"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere", "root": "."}
+        >>> target = "eblvm_lit.data.image_folder.ImageFolder"
+        >>> folder = {"_target_": target, "path": "nowhere", "split_folders": None}
         >>> look_for_folder(folder)
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
-    if str(data["_target_"]) == "eblvm_lit.data.image_folder.ImageFolder":
+    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):  # the key of folders of images only
         folders = [data[name] for name in ("path", "train", "val", "test") if data.get(name) is not None]
         if not folders:
             raise DataError("Which images? Set data.path to a folder of images.")
