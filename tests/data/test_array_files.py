@@ -217,7 +217,9 @@ def test_the_line_says_what_was_understood(tmp_path):
     pd.DataFrame(points(), columns=["x", "y"]).to_csv(tmp_path / "a.csv", index=False)
     first = "400 points in 2 columns x, y (float64 as float32), "
     assert line(path=tmp_path / "a.csv").startswith(first)
-    assert line(path=tmp_path / "a.csv").endswith("for testing; columns are standardised")
+    assert " for testing; columns are standardised" in line(path=tmp_path / "a.csv")
+    x = np.concatenate([points(), [[900, 900]]])
+    assert "]: 1 of " in line(path=saved(tmp_path / "far.npy", np.concatenate([x[:, :1], np.flip(x[:, :1])], axis=1)))
     few = ArrayFile(path=saved(tmp_path / "b.npy", points(40, d=9)))
     found, said = few.find_options()
     assert found["batch_size"] == len(loaded(few).splits.train)
