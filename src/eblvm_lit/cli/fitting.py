@@ -34,7 +34,13 @@ def fitted(
     Raises:
         DataError: If the data cannot be read.
     """
-    if choices.get("kind") is not None or "kind=null" in overrides or cfg.data.get("shape", "known") is not None:
+    unnamed = cfg.data.get("path") is None and cfg.data.get("train") is None  # refused when the run reads its data
+    if (
+        unnamed
+        or choices.get("kind") is not None
+        or "kind=null" in overrides
+        or cfg.data.get("shape", "known") is not None
+    ):
         return cfg
     from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
     from eblvm_lit.data.kinds import kind_of
