@@ -263,6 +263,7 @@ VISIBLE_ENERGIES = [
     energy_case("spectral-linear", lambda: spectral(hidden=False)),
     energy_case("mlp", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
     energy_case("mlp-normal", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
+    energy_case("mlp-frequencies", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0, n_frequencies=3)),
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------

@@ -396,6 +396,7 @@ def test_the_site_can_draw_every_formula():
 NOT_RUN = {  # by how a word ends
     "=fid": "needs the weights of the Inception network and images",
     "data=image_folder": "needs a folder of images",
+    "data=array": "needs a file of examples",
     "trainer=ddp": "needs GPUs",
 }
 SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]

@@ -5,6 +5,7 @@ from .core.functional import bind, params_of
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
 from .data.curves import Circle, Moons, Rings, SwissRoll, TwoSpirals
+from .data.array_files import ArrayFile
 from .data.digits import Digits
 from .data.frey_face import FreyFace
 from .data.image_folder import ImageFolder
@@ -125,6 +126,7 @@ __all__ = [
     "AnnealedLangevin",
     "AnnealedLikelihood",
     "ArrayDataModule",
+    "ArrayFile",
     "BernoulliPosterior",
     "BiDVL",
     "BiSM",

@@ -4,6 +4,7 @@ import inspect
 import re
 import shlex
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -63,6 +64,7 @@ RUNS = [
     f"{DOUBLY} model=joint_conv loss=symmetric_joint generator=conv posterior=encoder_conv",
     f"method=bidvl_resnet {SMALL} {' '.join(GAN[1:])} model=spectral_resnet generator=residual "
     "posterior=encoder_residual loss=offset_latent ratio=sigmoid",
+    "method=snl kind=points data=array data.path={files}/points.npy",
     f"method=vae data=svhn {SMALL} {' '.join(NARROW[1:])}",
     f"method=sngan data=mnist {SMALL} {' '.join(NARROW[::2])} generator=conv model=spectral_conv",
 ]
@@ -90,6 +92,11 @@ BUILDS = [
     f"{DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
     f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
     f"evaluation@{METRICS}=ksd sampler=parallel_tempering",
+    f"kind=points data=array data.path={{files}}/points.npy figures@{FIGURES}=points",
+    "kind=vectors data=array data.path={files}/vectors.npy",
+    "kind=small_images data=array data.path={files}/x_32.npy",
+    "kind=large_images data=array data.path={files}/x_64.npy sizes.v_shape=[1,64,64]",
+    "kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
 ]
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
@@ -101,6 +108,11 @@ def files(tmp_path_factory):
     for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
         write(folder)
     write_mnist(folder, folder="FashionMNIST")
+    numbers = np.random.default_rng(0)
+    np.save(folder / "points.npy", numbers.normal(size=(200, 2)))
+    np.save(folder / "vectors.npy", numbers.normal(size=(200, 4)))
+    for side in (28, 32, 64):
+        np.save(folder / f"x_{side}.npy", numbers.integers(0, 256, (40, side, side), dtype=np.uint8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EBLVM_DATA", str(folder))
         yield folder

@@ -37,7 +37,7 @@ def start(name: str, config_name: str) -> None:
         with outcome_of(cfg) as outcome:
             from eblvm_lit.runs import run  # takes ten seconds, and errors in the command should appear before
 
-            outcome.metrics = getattr(run, name)(cfg)
+            outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
         return outcome.value
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
@@ -102,6 +102,18 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
         if not in_grid:
             raise
         log.exception("The job has failed; the other jobs of the sweep still run.")
+
+
+def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
+    """Return the configuration with the model that fits the user's own data."""
+    from hydra import compose
+    from hydra.core.hydra_config import HydraConfig
+
+    from eblvm_lit.cli.fitting import fitted
+
+    hydra = HydraConfig.get()
+    words = [*hydra.overrides.task]
+    return fitted(cfg, hydra.runtime.choices, words, lambda word: compose(config_name, [*words, word]))
 
 
 def _check_words(cfg: DictConfig) -> None:

@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities.seed import isolate_rng
 
+from eblvm_lit.cli.fitting import fitted
 from eblvm_lit.cli.hints import refuse_unread, sentence
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs import run
@@ -51,6 +52,8 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         raise ConfigError(f"There is no folder {config_dir}, which config_dir names: give that of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
     cfg = _compose("config", overrides, search)
+    choices = OmegaConf.select(cfg, "hydra.runtime.choices")
+    cfg = fitted(cfg, choices, overrides, lambda word: _compose("config", [*overrides, word], search))
     folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]

@@ -31,6 +31,7 @@ NOT_TAKEN = {
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
     "enable_checkpointing": "callbacks.checkpoints=null",
 }
+FILES = ("npy", "npz", "csv", "tsv", "parquet", "mat", "pt")  # suffixes of files of data=array
 # Options of Lightning that runs accept, but that are not in the configuration.
 TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")
 
@@ -61,6 +62,8 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group = match[1]
         option = match[2]
+        if group == "data" and option.rpartition(".")[2] in FILES:
+            return f"data={option} is a file, and no option: write data=array data.path={option}"
         # others are files that options include
         options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
@@ -161,7 +164,7 @@ def _read(cfg: DictConfig, config_name: str) -> set[str]:
         found = set(re.findall(r"\$\{(\w+)", rest.pop())) - read
         read |= found
         rest += [str(plain.get(name)) for name in found]
-    return {*read, "experiment", "debug", "hydra", "published"}
+    return {*read, "experiment", "debug", "hydra", "kind", "published"}
 
 
 def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:

@@ -18,13 +18,13 @@ from torch import Tensor
 from eblvm_lit.core.ranges import Fraction, Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.arrangement import CHANNELS, channels_first, labels_of, pixels_of
-from eblvm_lit.data.base import Splits
+from eblvm_lit.data.base import Splits, range_of
 from eblvm_lit.data.images import PixelData
 from eblvm_lit.data.readers import Names, Table, read
 from eblvm_lit.data.split_changes import as_integers
 from eblvm_lit.data.splitting import NAMES, digests_of, fraction_of, rows_of_splits, split_of
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.numbers import listing
+from eblvm_lit.utils.numbers import listing, significant
 
 __all__ = ["ArrayFile"]
 
@@ -140,6 +140,7 @@ class ArrayFile(PixelData):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.class_names: tuple[str, ...] | None = None
+        self.column_names: tuple[str, ...] | None = None
         shape = tuple(self.shape or self._examples().parts[0].shape[1:])
         self.image_shape = shape if len(shape) == 3 else None
         self.event_shape = (math.prod(shape),) if self.flatten else shape
@@ -190,6 +191,7 @@ class ArrayFile(PixelData):
         """Read the files; see :meth:`ArrayDataModule.load`."""
         examples = self._examples()
         self.class_names = examples.class_names
+        self.column_names = examples.columns
         if examples.are_images:
             parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in examples.parts]
             if parts[0].dtype != torch.uint8 and self.value_range == "symmetric":
@@ -221,7 +223,7 @@ class ArrayFile(PixelData):
         if self._scaling is not None and self.mean is None:
             found["mean"], found["std"] = (part.tolist() for part in self._scaling)
         sizes = [len(part) for part in examples.parts]
-        notes = [*self._notes(examples), *self._repeated(examples)]
+        notes = [*self._notes(examples), *self._repeated(examples), *self._outside(examples)]
         if sizes[0] < self.batch_size:
             found["batch_size"] = sizes[0]
             notes.append(f"batches of all {sizes[0]} training examples")
@@ -268,6 +270,19 @@ class ArrayFile(PixelData):
                     f"WARNING: {len(same):,} examples for {purpose} are also for training, first row {same[0]}"
                 )
         return notes
+
+    def _outside(self, examples: Examples) -> list[str]:
+        """Return a note if training points lie outside of the window of the pictures."""
+        if examples.are_images or examples.parts[0].shape[1] > 3:
+            return []
+        train = self.load().train
+        ends = torch.tensor([range_of(column) for column in train.unbind(1)]).T
+        n = int(((train < ends[0]) | (train > ends[1])).any(1).sum())
+        if n == 0:
+            return []
+        low, high = self.in_units(ends).tolist()
+        windows = [f"[{significant(a)}, {significant(b)}]" for a, b in zip(low, high, strict=True)]
+        return [f"{n:,} training points lie outside of the window of the pictures, {' x '.join(windows)}"]
 
     # ------------------------------------------------------------------ files
 

@@ -44,6 +44,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         event_shape: The shape of one example v as models receive it; known before the data are loaded.
         image_shape: The shape (C, H, W) with which v is drawn as an image; None if v is not an image.
         bounds: The window ((x0, x1), (y0, y1)) in which densities are drawn; None if v is not a 2-D point.
+        column_names: The names of the coordinates of v in figures; None for v_1, v_2, ....
         iterations_per_batch: Number of minibatches per item of the training loader; above 1, an item is a list of
             minibatches.
         max_examples: Number of examples, the first ones, that each split keeps at :meth:`setup`, for a quick trial;
@@ -65,6 +66,7 @@ class ArrayDataModule(LightningDataModule, ABC):
     event_shape: ClassVar[tuple[int, ...]]
     image_shape: ClassVar[tuple[int, int, int] | None] = None
     bounds: ClassVar[Window | None] = None
+    column_names: ClassVar[tuple[str, ...] | None] = None
 
     batch_size: PositiveInt = 100
     eval_batch_size: PositiveInt = 1000

@@ -41,7 +41,8 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         DataError: If the folder is missing or empty; the message says where it was searched.
 
     Example:
-        >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
+        >>> folder = {"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere", "root": "."}
+        >>> look_for_folder(folder)
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
     """
@@ -60,8 +61,8 @@ def visible(folder: Path) -> list[Path]:
         DataError: If the folder is missing or empty, or is a file.
     """
     if folder.is_file():
-        what = UNREAD.get(folder.suffix.lower(), "a file, not a folder of images: set data.path to a folder")
-        raise DataError(f"{folder} is {what}.")
+        what = f"a file: arrays and tables are data=array data.path={folder}"
+        raise DataError(f"{folder} is {UNREAD.get(folder.suffix.lower(), what)}.")
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
         raise DataError(f"There is no folder {folder} with images, or folders of them: set data.path to one.")

@@ -22,7 +22,7 @@ from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, LogLikelihood
+from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runs.instantiate import instantiate
@@ -119,12 +119,24 @@ class TrainedRun:
         data.max_examples = self.config.get("max_examples")
         return data
 
+    @cached_property
+    def _units(self) -> ArrayDataModule:
+        """The data set, which knows the units of v without its files."""
+        return vars(self).get("data") or self._unread_data()
+
+    def _model_units(self, x: Tensor) -> Tensor:
+        """Convert points in the units of the data to the values that the model sees."""
+        return self._units.from_units(x)
+
     def examples(self, split: str = "test") -> Tensor:
-        """Return all v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        """Return all examples of a split (``train``, ``val`` or ``test``), shape (n, *event).
+
+        Images have the values that the model sees; columns that are standardised for the model have their own units.
+        """
         if split not in Splits._fields:
             raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
         v = self.data.as_float(getattr(self.data.splits, split))
-        return v.to(self._like)
+        return self.data.in_units(v).to(self._like)
 
     # ------------------------------------------------------------------ results
 
@@ -183,7 +195,8 @@ class TrainedRun:
         chosen = draws.of_means() if mean else draws
         if chosen is None:
             raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {draws.title}: leave it out.")
-        return chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+        v = chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+        return self._units.in_units(v)
 
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
         """Return the object that draws the samples, chosen by :func:`~eblvm_lit.draws.choice.draws_of`.
@@ -251,8 +264,11 @@ class TrainedRun:
         v = self._points(v)
         if not hasattr(n_particles, "__index__") or n_particles < 1:
             raise ConfigError(f"Ask for n_particles >= 1, not {n_particles!r}.")
+        v = self._model_units(v)
+        unit = self._units.unit_of_v
+        per_unit = 1.0 if unit is None else 1 / unit.to(v)
         if isinstance(energy, MarginalEnergy):
-            return energy.score(v).detach()
+            return energy.score(v).detach() * per_unit
         q = self.posterior
         particles = PosteriorParticles()
         if energy is None or q is None:
@@ -261,7 +277,7 @@ class TrainedRun:
         h = particles.draw(
             energy, q, seen, particles.noise(energy, q, (n_particles,), seen, self._generator(seed, "score"))
         )
-        return VaES()(energy, q, v, h.to(v)).detach()
+        return VaES()(energy, q, v, h.to(v)).detach() * per_unit
 
     def learn_log_partition(self) -> None:
         """Copy log Z from the final metrics, if they contain it and were computed at this iteration.
@@ -291,7 +307,9 @@ class TrainedRun:
             estimate = None
             if isinstance(energy, MarginalEnergy):
                 generator = self._generator(self.method.seed, "test", "log_likelihood")
-                log_z, estimate = metric.log_partition(energy, generator)
+                # A quadrature starts from the box of the examples.
+                v = self._model_units(self.examples()) if metric.estimator(energy) == QUADRATURE else None
+                log_z, estimate = metric.log_partition(energy, generator, v)
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
@@ -318,4 +336,5 @@ class TrainedRun:
         """
         log_z, _ = self.log_partition()
         energy = cast(MarginalEnergy, self.energy)
-        return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
+        seen = self._model_units(self._points(v, torch.float64))
+        return -in_float64(energy).free_energy(seen) - log_z - self._units.log_unit_of_v

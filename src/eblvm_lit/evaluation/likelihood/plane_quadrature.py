@@ -133,7 +133,7 @@ class PlaneQuadrature(
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         energy = method.parts.energy
         summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
-        return data.bounds is not None and (isinstance(energy, MarginalEnergy) or summed)
+        return data.window is not None and (isinstance(energy, MarginalEnergy) or summed)
 
     @torch.no_grad()
     def evaluate(
@@ -141,7 +141,7 @@ class PlaneQuadrature(
     ) -> dict[str, float]:
         """Compute the numbers for a split; see :meth:`Metric.evaluate`."""
         energy = cast(Energy, method.parts.energy)
-        grid = PlaneGrid.around(cast(Window, data.bounds), self.n_cells, self.scale)
+        grid = PlaneGrid.around(cast(Window, data.window), self.n_cells, self.scale)
         v = data.as_float(getattr(data.splits, split)).double()
         try:
             model = self._marginal(energy, v)
@@ -154,7 +154,7 @@ class PlaneQuadrature(
             return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
 
         minus_f = minus_free_energy(grid.points)
-        log_z = self.log_partition(minus_free_energy, minus_f, cast(Window, data.bounds), grid)
+        log_z = self.log_partition(minus_free_energy, minus_f, cast(Window, data.window), grid)
         if log_z is None:
             return {}
         found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}
