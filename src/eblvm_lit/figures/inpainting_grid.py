@@ -27,7 +27,7 @@ GREY = 128  # colour of missing pixels
 
 
 class Inpainting(Picture):
-    """A figure of test images in the first row, their known pixels in the second, and completions below, each row named.
+    """A figure of test images in the first row, their known pixels in the second and completions below, each row named.
 
     Reference: Bao et al. 2021, code; Li et al. 2019.
 
