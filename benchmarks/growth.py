@@ -48,12 +48,12 @@ DEEP = (
     *("model.h_dim=50", "model.head_dim=256", "model.network.channels=16", "posterior.network.widths=[8,16,32]"),
 )
 VAGES = ("method=vages_dsm", *GRBM)
-# What the titles of the figures say of each of these settings; a size that grows has the values of the x axis.
+# What the titles of the figures say of each of these settings.
 SUBJECTS = {
-    BIDSM: "BiDSM of a GRBM: d = 512, 256 latents, batch 100, K = N = 5",
-    VAGES: "VaGES-DSM of a GRBM: d = 512, 256 latents, batch 100, K = 5",
-    DEEP: "BiMDSM of a deep model of grey images: K = 5, N = 0",
-    (): "BiDSM of Frey faces: K = N = 5",
+    BIDSM: "BiDSM, GRBM: d = 512, 256 latents, batch 100, K = N = 5, but for the x axis",
+    VAGES: "VaGES-DSM, GRBM: d = 512, 256 latents, batch 100, K = 5",
+    DEEP: "BiMDSM, deep model of grey images: K = 5, N = 0",
+    (): "BiDSM, Frey faces: K = N = 5",
 }
 FACES = "BiDSM K=5 N=5, Frey faces"  # the name of this cell in benchmarks.scaling
 PROCESSES = tuple(2**i for i in range(1 + int(math.log2(min(os.cpu_count() or 1, 8)))))

@@ -47,8 +47,15 @@ def draw(
         if beside:
             level = UNITS[key] * beside[key]
             axes.axhline(level, color=COLOURS[2], linestyle=":")
-            place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "top"}
-            axes.text(0.99, level, f"fixed point: {level:.3g}", color=COLOURS[2], fontsize=8, **place)
+            below = {"xytext": (0, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
+            axes.annotate(
+                f"fixed point: {level:.3g}",
+                (0.99, level),
+                xycoords=axes.get_yaxis_transform(),
+                color=COLOURS[2],
+                fontsize=8,
+                **below,
+            )
         axes.set(xlabel=label, ylabel=LABELS[key])
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="best" if power is not None else "upper left")
