@@ -212,6 +212,14 @@ def test_curves_are_read_column_by_column(tmp_path):
     assert draw_curves(path) is None
 
 
+def test_a_number_that_never_changes_has_no_panel_unless_none_changes(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("iteration,val/loss,val/truth\n1,2,5\n2,3,5\n")
+    assert [panel.get_title() for panel in draw_curves(path).axes] == ["val/loss"]
+    path.write_text("iteration,val/truth\n1,5\n2,5\n")
+    assert [panel.get_title() for panel in draw_curves(path).axes] == ["val/truth"]
+
+
 class Labelled(ArrayDataModule):
     """Vectors in three distant groups; the label is the group, and labels have names."""
 
