@@ -218,8 +218,9 @@ def test_the_line_says_what_was_understood(tmp_path):
     first = "400 points in 2 columns x, y (float64 as float32), "
     assert line(path=tmp_path / "a.csv").startswith(first)
     assert " for testing; columns are standardised" in line(path=tmp_path / "a.csv")
-    x = np.concatenate([points(), [[900, 900]]])
-    assert "]: 1 of " in line(path=saved(tmp_path / "far.npy", np.concatenate([x[:, :1], np.flip(x[:, :1])], axis=1)))
+    rows = np.random.default_rng(0).uniform(size=(999, 2)), [[900, 900]]
+    files = {"train": saved(tmp_path / "far.npy", np.concatenate(rows)), "test": saved(tmp_path / "t.npy", rows[0] + 2)}
+    assert "]: 1 of 1,000 training points" in line(**files, val=saved(tmp_path / "v.npy", rows[0] + 4))
     few = ArrayFile(path=saved(tmp_path / "b.npy", points(40, d=9)))
     found, said = few.find_options()
     assert found["batch_size"] == len(loaded(few).splits.train)
