@@ -34,8 +34,11 @@ def fitted(
     Raises:
         DataError: If the data cannot be read.
     """
-    if choices.get("kind") is not None or "kind=null" in overrides or cfg.data.get("shape", "known") is not None:
+    named = choices.get("kind") is not None or "kind=null" in overrides
+    if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
         return cfg
+    if cfg.data.get("path") is None and cfg.data.get("train") is None:
+        return cfg  # the run will refuse it
     from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
     from eblvm_lit.data.kinds import kind_of
     from eblvm_lit.runs.instantiate import instantiate, packages_of
