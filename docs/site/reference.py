@@ -208,7 +208,7 @@ PAPERS = (
 
 
 def experiment_row(name):
-    """Data, model, method, iterations and jobs of an experiment, as Hydra composes the first job of its sweep."""
+    """Data, model, method, iterations and jobs of an experiment, as Hydra composes its first command."""
     cfg = composed(f"experiment={name}", *first_job(name))
     chosen = {**cfg.hydra.runtime.choices, **axes_of(name)}
     shown = [", ".join(f"`{one}`" for one in swept(chosen.get(group) or "–")) for group in ("data", "model", "method")]
@@ -217,13 +217,18 @@ def experiment_row(name):
 
 
 def axes_of(name):
-    """The axes of an experiment's sweep: the values of each key, as its file has them."""
-    found = content(CONF / "experiment" / f"{name}.yaml")
-    return found.get("hydra", {}).get("sweeper", {}).get("params", {})
+    """The overrides of an experiment's first command, and the axes of its sweep, as its file has them."""
+    path = CONF / "experiment" / f"{name}.yaml"
+    found = dict(content(path).get("hydra", {}).get("sweeper", {}).get("params", {}))
+    words = next(
+        line.split() for line in comment(path) if line.startswith("  python") and f"experiment={name}" in line.split()
+    )
+    given = [word.split("=", 1) for word in words[2:] if word not in ("-m", f"experiment={name}")]
+    return {**found, **{key: value for key, value in given if key != "ckpt"}}
 
 
 def first_job(name):
-    """The overrides of the first job of an experiment's sweep."""
+    """The overrides of the first job of an experiment's first command."""
     return [f"{key}={swept(values)[0]}" for key, values in axes_of(name).items()]
 
 
@@ -244,8 +249,8 @@ def experiments(row=experiment_row):
         f"# Experiments\n\n{HEAD}An experiment is a file of [conf/experiment](../../conf/experiment) with all settings "
         "of a table or figure of a paper, or of a model of this package. `python train.py experiment=NAME` runs one "
         "job, and `-m` before it all jobs of its sweep. Every key can be overridden on the command line. *Iterations* "
-        "are those of one job, *jobs* those of the sweep. Times and results are measured ones, on two CPU cores unless "
-        "they say otherwise; the linked page has the conditions and all numbers."
+        "are those of one job, *jobs* those of the first command. Times and results are measured ones, on two CPU "
+        "cores unless they say otherwise; the linked page has the conditions and all numbers."
     ]
     for title, beginnings in PAPERS:
         names = [name for name in left if name.startswith(beginnings)]

@@ -356,7 +356,7 @@ def test_baselines_are_not_starred_and_own_metrics_have_the_stored_direction(sim
     for method, value in (("dsm", 1.0), ("ssm", 2.0)):
         metrics = {f"test/{name}": value for name in ("probe_accuracy", "probe_accuracy_pixels", "own", "accuracy")}
         folder = simple(method, method, metrics=metrics)
-        known = {name: quantity(name) for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
+        known = {name: quantity(name)[:2] for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
         (folder / "quantities.json").write_text(json.dumps(known))
     monkeypatch.setattr(quantities, "STORED", {})
     monkeypatch.setattr(quantities, "KNOWN", {})  # a report imports no metric
