@@ -3,10 +3,10 @@
 from .cli.compose import train
 from .cli.estimator import EBLVM
 from .core.functional import bind, params_of
+from .data.array_files import ArrayFile
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
 from .data.curves import Circle, Moons, Rings, SwissRoll, TwoSpirals
-from .data.array_files import ArrayFile
 from .data.digits import Digits
 from .data.frey_face import FreyFace
 from .data.image_folder import ImageFolder

@@ -62,6 +62,8 @@ class LinearProbe(
         ['probe_accuracy']
     """
 
+    needs_labels = True
+
     def __init__(
         self,
         *,
