@@ -100,4 +100,4 @@ def test_a_setting_that_cannot_be_used_is_a_value_error():
 @pytest.mark.slow
 @parametrize_with_checks([EBLVM(n_latents=2, max_steps=20, random_state=0)])
 def test_it_passes_the_checks_of_scikit_learn(estimator, check):
-    check(estimator)
+    assert check(estimator) is None

@@ -40,7 +40,7 @@ def fitting_words(words: Sequence[str]) -> list[str]:
     from eblvm_lit.runs.groups import composing
 
     own = [word for word in words if word.startswith(("data=", "data."))]
-    files = [word for word in own if word.startswith(("data.path=", "data.train="))]
+    files = [word for word in own if word.startswith(("data.path=", "data.train=", "data.repo="))]
     if (
         not files
         or any("," in word for word in files)
@@ -82,7 +82,7 @@ def fitted(
     named = choices.get("kind") is not None or "kind=null" in overrides
     if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
         return cfg
-    if cfg.data.get("path") is None and cfg.data.get("train") is None:
+    if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
         return cfg  # the run will refuse it
     word = f"kind={fitted_kind(cfg)}"
     found = compose_again(word)
