@@ -16,6 +16,7 @@ import torch
 from torch.distributions import Bernoulli, Distribution, Independent, Normal, register_kl
 
 import eblvm_lit as eb
+from eblvm_lit.core.noise_levels import NoiseRange
 from eblvm_lit.energies.noise_conditional import (
     NoiseConditionalEnergy,
     NoiseConditionalFreeEnergy,
@@ -218,13 +219,13 @@ def energy_case(name, make, scale=0.4, event_shape=(V_DIM,)):
 def at_every_level(n_inputs=V_DIM):
     """Return a joint energy of n_inputs - 1 noised coordinates and their noise level."""
     inner = eb.DeepVectorEnergy(v_dim=n_inputs, h_dim=H_DIM, head_dim=6, widths=[5, 4])
-    return NoiseConditionalEnergy(energy=inner, v_shape=[n_inputs - 1], mean=0.3, std=1.4)
+    return NoiseConditionalEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
 def grbm_at_every_level(n_inputs=V_DIM):
     """Return an energy of n_inputs - 1 noised coordinates and their noise level, with binary latents and F(w)."""
     inner = eb.GRBM(v_dim=n_inputs, h_dim=H_DIM)
-    return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], mean=0.3, std=1.4)
+    return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
 ENERGIES = [
@@ -349,7 +350,8 @@ POSTERIORS = [
     gaussian_case(
         "noise-conditional",
         lambda: NoiseConditionalPosterior(
-            posterior=eb.NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM), mean=0.3, std=1.4
+            posterior=eb.NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM),
+            noise_range=NoiseRange(mean=0.3, std=1.4),
         ),
     ),
     gaussian_case(
@@ -555,7 +557,7 @@ OBJECTIVES = [
 ]
 
 # The objective of energies that know the noise level: the score it takes has one coordinate more (see test_dual.py).
-LEVEL_OBJECTIVES = [Case(name="dual", make=lambda: Dual(t_min=0.01, t_max=100.0))]
+LEVEL_OBJECTIVES = [Case(name="dual", make=lambda: Dual(noise_range=NoiseRange(smallest=0.01)))]
 
 # Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
 PAIRED_OBJECTIVES = [

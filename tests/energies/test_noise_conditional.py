@@ -7,7 +7,7 @@ import torch
 
 import eblvm_lit as eb
 from cases import H_DIM, at_every_level, binary, grbm_at_every_level, hermite, randomise
-from eblvm_lit.core.noise_levels import NoisedNormal, join_level
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, join_level
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior
 from eblvm_lit.scores.bilevel import BilevelScore
@@ -40,7 +40,7 @@ def exact_posterior(energy):
     with torch.no_grad():
         q.linear.weight.copy_(energy.inner.coupling().T)
         q.linear.bias.copy_(energy.inner.c)
-    return NoiseConditionalPosterior(posterior=q, mean=0.3, std=1.4)
+    return NoiseConditionalPosterior(posterior=q, noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -78,10 +78,10 @@ def test_energy_is_the_reference_plus_that_of_the_scaled_inputs():
 
 def test_own_log_partition_is_the_integral_of_the_density():
     inner = randomise(eb.MLPEnergy(v_dim=3, widths=[5, 4]), 0.3)
-    energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], mean=0.3, std=1.4)
+    energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange(mean=0.3, std=1.4))
     t = 0.6
     (z, weights) = hermite(60, 2)
-    reference = NoisedNormal(mean=0.3, std=1.4)
+    reference = NoisedNormal(NoiseRange(mean=0.3, std=1.4))
     w = join_level(0.3 + math.sqrt(1.4**2 + t) * z, torch.full((len(z),), math.log(t)))
     exact = (weights * (reference.energy(w) - energy.free_energy(w)).exp()).sum().log()
     found = energy.own_log_partition(t, n=100_000)
@@ -91,4 +91,4 @@ def test_own_log_partition_is_the_integral_of_the_density():
 
 def test_an_energy_of_another_size_is_refused():
     with pytest.raises(eb.ConfigError, match="a vector of 3 numbers"):
-        NoiseConditionalFreeEnergy(energy=eb.MLPEnergy(v_dim=2, widths=[5]), v_shape=[2])
+        NoiseConditionalFreeEnergy(energy=eb.MLPEnergy(v_dim=2, widths=[5]), v_shape=[2], noise_range=NoiseRange())

@@ -7,7 +7,7 @@ import torch
 
 import eblvm_lit as eb
 from cases import hermite
-from eblvm_lit.core.noise_levels import NoisedNormal, join_level, split_level
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, join_level, split_level
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.objectives.dual import Dual
 
@@ -21,7 +21,9 @@ def mixture_energy(w):
     """F(v~, t) of three data points with noise: minus the log-density of a mixture of normal distributions."""
     v, log_level = split_level(w)
     squares = (v.unsqueeze(1) - DATA).square().sum(-1)  # (B, 3)
-    log_normal = -squares / (2 * log_level.exp().unsqueeze(1)) - v.shape[1] / 2 * (math.log(2 * math.pi) + log_level)[:, None]
+    log_normal = (
+        -squares / (2 * log_level.exp().unsqueeze(1)) - v.shape[1] / 2 * (math.log(2 * math.pi) + log_level)[:, None]
+    )
     return -(LOG_P + log_normal).logsumexp(1)
 
 
@@ -42,7 +44,7 @@ def test_derivatives_of_the_noised_density_are_what_the_noise_says_about_it(log_
     torch.testing.assert_close(-of_v, (posterior.unsqueeze(-1) * eps).sum(1) / std)  # grad F = E[eps | v~] / sqrt(t)
     expected = 2 / 2 - 0.5 * (posterior * eps.square().sum(-1)).sum(1)  # t dF/dt = (d - E[|eps|^2 | v~]) / 2
     torch.testing.assert_close(-of_level, expected)
-    objective = Dual(t_min=0.01, t_max=100.0, time_weight=1.7)
+    objective = Dual(noise_range=NoiseRange(smallest=0.01), time_weight=1.7)
     mean = torch.zeros_like(s)
     for k in range(3):
         noise = {"eps": eps[:, k], "log_level": torch.full((7,), log_level)}
@@ -53,14 +55,14 @@ def test_derivatives_of_the_noised_density_are_what_the_noise_says_about_it(log_
 
 def test_the_reference_is_the_density_of_noised_normal_data():
     (eps, weights) = hermite(40, 2)
-    reference = NoisedNormal(mean=[0.3, -0.2], std=1.4)
+    reference = NoisedNormal(NoiseRange(mean=[0.3, -0.2], std=1.4))
     t = 0.7
     # Given v~, the noise is normal with mean sqrt(t) (v~ - m) / (s^2 + t) and variance s^2 / (s^2 + t).
     v = torch.randn(1, 2)
     mean = math.sqrt(t) * (v - reference.mean) / (1.4**2 + t)
     noise = {"eps": mean + 1.4 / math.sqrt(1.4**2 + t) * eps, "log_level": torch.full((len(eps),), math.log(t))}
     w = join_level(v.expand(len(eps), 2), noise["log_level"])
-    slope = Dual(t_min=0.01, t_max=100.0).cotangent(score_of(reference.energy)(w), w, noise)
+    slope = Dual(noise_range=NoiseRange(smallest=0.01)).cotangent(score_of(reference.energy)(w), w, noise)
     torch.testing.assert_close(weights @ slope, torch.zeros(3), rtol=0, atol=1e-10)
     x = 2.5 * eps + reference.mean  # nodes of N(m, 2.5^2 I), which integrate exp(-F) = N(m, s^2 + t)
     density = (-reference.energy(join_level(x, noise["log_level"]))).exp()
@@ -69,7 +71,7 @@ def test_the_reference_is_the_density_of_noised_normal_data():
 
 
 def test_loss_and_cotangent_of_images():
-    objective = Dual(t_min=0.01, t_max=100.0, time_weight=1.7)
+    objective = Dual(noise_range=NoiseRange(smallest=0.01), time_weight=1.7)
     v = torch.randn(5, 1, 2, 3)
     noise = objective.noise(v, (), keyed_generator(0))
     w = objective.perturb(v, noise)
@@ -87,7 +89,7 @@ def test_loss_and_cotangent_of_images():
 
 
 def test_levels_of_a_minibatch_are_uniform_in_their_logarithm():
-    objective = Dual(t_min=0.01, t_max=100.0)
+    objective = Dual(noise_range=NoiseRange(smallest=0.01))
     log_level = objective.noise(torch.zeros(50, 2), (2,), keyed_generator(0))["log_level"]
     assert log_level.shape == (2, 50)
     position = (log_level - math.log(0.01)) / math.log(1e4)
@@ -98,4 +100,4 @@ def test_levels_of_a_minibatch_are_uniform_in_their_logarithm():
 
 def test_levels_in_the_wrong_order_are_refused():
     with pytest.raises(eb.ConfigError, match="not below the largest"):
-        Dual(t_min=1.0, t_max=0.1)
+        Dual(noise_range=NoiseRange(smallest=1.0, largest=0.1))

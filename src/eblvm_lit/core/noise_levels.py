@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-__all__ = ["NoisedNormal", "at_level", "join_level", "split_level"]
+__all__ = ["NoiseRange", "NoisedNormal", "at_level", "join_level", "split_level"]
 
 
 def join_level(v: Tensor, log_level: Tensor) -> Tensor:
@@ -48,6 +50,37 @@ def at_level(v: Tensor, level: float) -> Tensor:
     return join_level(v, v.new_full((len(v),), math.log(level)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoiseRange:
+    """The noise levels of a model, and the moments of the data that they are measured by.
+
+    Args:
+        mean: The mean m of the data, one number, or one for each coordinate.
+        std: The standard deviation s of the data, the same for every coordinate.
+        smallest: The smallest noise level in units of s^2.
+        largest: The largest noise level in units of s^2, at which noised data are almost normal.
+
+    Example:
+        >>> NoiseRange(std=2.0).t_min, NoiseRange(std=2.0).t_max
+        (0.0004, 400.0)
+    """
+
+    mean: float | Sequence[float] = 0.0
+    std: PositiveFloat = 1.0
+    smallest: PositiveFloat = 1e-4
+    largest: PositiveFloat = 100.0
+
+    @property
+    def t_min(self) -> float:
+        """The smallest level, a variance; the model's density of the data is that at this level."""
+        return self.smallest * self.std**2
+
+    @property
+    def t_max(self) -> float:
+        """The largest level, a variance, at which noised data have the mean m and the variance s^2 + t_max."""
+        return self.largest * self.std**2
+
+
 class NoisedNormal(nn.Module):
     r"""The density of normal data with the data's mean and variance, noised to every level: a model's reference.
 
@@ -56,14 +89,13 @@ class NoisedNormal(nn.Module):
     It is normalised at every level. :meth:`inputs` scales v~ and log t so that a network receives numbers of order one.
 
     Args:
-        mean: The mean m of the data, the same for every coordinate, or one number for each.
-        std: The standard deviation s of the data, the same for every coordinate.
+        noise_range: The moments of the data.
     """
 
-    def __init__(self, *, mean: float | Sequence[float], std: float) -> None:
+    def __init__(self, noise_range: NoiseRange) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype()))
-        self.std = std
+        self.register_buffer("mean", torch.tensor(noise_range.mean, dtype=torch.get_default_dtype()))
+        self.std = noise_range.std
 
     def energy(self, w: Tensor) -> Tensor:
         """Compute F_0, shape (B,), for w (B, d + 1)."""

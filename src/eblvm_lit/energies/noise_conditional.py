@@ -11,10 +11,9 @@ import math
 from collections.abc import Sequence
 
 import torch
-from pydantic import PositiveFloat
 from torch import Tensor
 
-from eblvm_lit.core.noise_levels import NoisedNormal, at_level, join_level
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level, join_level
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
@@ -49,15 +48,15 @@ class NoiseConditionalEnergy(FeatureEnergy):
     Args:
         energy: The energy E', whose visible vector has one number more than v.
         v_shape: The shape of one example v.
-        mean: The mean m of the data, one number, or one for each coordinate.
-        std: The standard deviation s of the data.
+        noise_range: The noise levels, and the moments m and s of the data.
 
     Attributes:
         v_shape: The shape of one example v. The attribute ``event_shape`` is that of w, which is (n + 1,).
 
     Example:
         >>> from eblvm_lit.energies.deep import DeepVectorEnergy
-        >>> energy = NoiseConditionalEnergy(energy=DeepVectorEnergy(v_dim=3, h_dim=4), v_shape=[2])
+        >>> inner = DeepVectorEnergy(v_dim=3, h_dim=4)
+        >>> energy = NoiseConditionalEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
         >>> w = join_level(torch.zeros(5, 2), torch.zeros(5))
         >>> h = torch.zeros(7, 5, 4)
         >>> energy.energy(w, h).shape, energy.at_level(0.01).energy(w[:, :2], h).shape
@@ -69,16 +68,16 @@ class NoiseConditionalEnergy(FeatureEnergy):
         *,
         energy: FeatureEnergy,
         v_shape: Sequence[int],
-        mean: float | Sequence[float] = 0.0,
-        std: PositiveFloat = 1.0,
+        noise_range: NoiseRange,
     ) -> None:
         super().__init__()
         self.event_shape = _checked(energy.event_shape, v_shape)
+        self.noise_range = noise_range
         self.v_shape = tuple(v_shape)
         self.h_dim = energy.h_dim
         self.continuous = energy.continuous
         self.inner = energy
-        self.reference = NoisedNormal(mean=mean, std=std)
+        self.reference = NoisedNormal(noise_range)
 
     def features(self, v: Tensor) -> Tensor:
         """Compute the features of E' and, in the last column, the reference's energy, for w (B, n + 1)."""
@@ -94,6 +93,10 @@ class NoiseConditionalEnergy(FeatureEnergy):
         """Return the energy of v at one level t, which shares this module's parameters."""
         return AtLevel(self, level)
 
+    def of_data(self) -> AtLevel:
+        """Return the energy of the data, which is that at the smallest level."""
+        return AtLevel(self, self.noise_range.t_min)
+
     def memory_hints(self) -> list[str]:
         """Return the advice of the energy E'."""
         return self.inner.memory_hints()
@@ -108,11 +111,12 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
 
     Args:
         energy: The energy with the free energy F', whose visible vector has one number more than v.
-        v_shape, mean, std: As in :class:`NoiseConditionalEnergy`.
+        v_shape, noise_range: As in :class:`NoiseConditionalEnergy`.
 
     Example:
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
-        >>> energy = NoiseConditionalFreeEnergy(energy=MLPEnergy(v_dim=3, widths=[8]), v_shape=[2])
+        >>> inner = MLPEnergy(v_dim=3, widths=[8])
+        >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
         >>> energy.score(join_level(torch.zeros(5, 2), torch.zeros(5))).shape, energy.at_level(0.1).event_shape
         (torch.Size([5, 3]), (2,))
     """
@@ -122,16 +126,16 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
         *,
         energy: MarginalEnergy,
         v_shape: Sequence[int],
-        mean: float | Sequence[float] = 0.0,
-        std: PositiveFloat = 1.0,
+        noise_range: NoiseRange,
     ) -> None:
         super().__init__()
         self.event_shape = _checked(energy.event_shape, v_shape)
+        self.noise_range = noise_range
         self.v_shape = tuple(v_shape)
         self.h_dim = energy.h_dim
         self.continuous = energy.continuous
         self.inner = energy
-        self.reference = NoisedNormal(mean=mean, std=std)
+        self.reference = NoisedNormal(noise_range)
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(w, h), shape (*L, B), for w (B, n + 1) and h (*L, B, H)."""
@@ -144,6 +148,10 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
     def at_level(self, level: float) -> MarginalAtLevel:
         """Return the energy of v at one level t, which shares this module's parameters."""
         return MarginalAtLevel(self, level)
+
+    def of_data(self) -> MarginalAtLevel:
+        """Return the energy of the data, which is that at the smallest level."""
+        return MarginalAtLevel(self, self.noise_range.t_min)
 
     def memory_hints(self) -> list[str]:
         """Return the advice of the energy F'."""
@@ -173,7 +181,8 @@ class AtLevel(FeatureEnergy):
 
     Example:
         >>> from eblvm_lit.energies.deep import DeepVectorEnergy
-        >>> energy = NoiseConditionalEnergy(energy=DeepVectorEnergy(v_dim=3, h_dim=4), v_shape=[2])
+        >>> inner = DeepVectorEnergy(v_dim=3, h_dim=4)
+        >>> energy = NoiseConditionalEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
         >>> AtLevel(energy, 0.01).energy(torch.zeros(5, 2), torch.zeros(7, 5, 4)).shape
         torch.Size([7, 5])
     """
@@ -204,7 +213,8 @@ class MarginalAtLevel(MarginalEnergy):
 
     Example:
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
-        >>> energy = NoiseConditionalFreeEnergy(energy=MLPEnergy(v_dim=3, widths=[8]), v_shape=[2])
+        >>> inner = MLPEnergy(v_dim=3, widths=[8])
+        >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
         >>> MarginalAtLevel(energy, 0.01).score(torch.zeros(5, 2)).shape
         torch.Size([5, 2])
     """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from eblvm_lit.core.noise_levels import join_level, split_level
+from eblvm_lit.core.noise_levels import NoiseRange, join_level, split_level
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
@@ -30,12 +31,11 @@ class Dual(Objective):
     random number. Reference: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310.
 
     Args:
-        t_min: The smallest level, a variance in the squared units of v; the model's density of v is that at t_min.
-        t_max: The largest level.
+        noise_range: The noise levels; the model's density of the data is that at the smallest one, t_min.
         time_weight: The weight lambda of the derivative with respect to the level.
 
     Example:
-        >>> objective, v = Dual(t_min=1e-4, t_max=100.0), torch.zeros(1, 2)
+        >>> objective, v = Dual(noise_range=NoiseRange()), torch.zeros(1, 2)
         >>> noise = {"eps": torch.ones(1, 2), "log_level": torch.zeros(1)}
         >>> w = objective.perturb(v, noise)
         >>> objective.loss(lambda w: torch.zeros_like(w), w, noise)  # |eps|^2 / d = 1, and the second term is 0
@@ -46,11 +46,11 @@ class Dual(Objective):
     pointwise = True
     perturbs = True
 
-    def __init__(self, *, t_min: PositiveFloat, t_max: PositiveFloat, time_weight: NonNegativeFloat = 1.0) -> None:
-        if t_min >= t_max:
-            raise ConfigError(f"The smallest noise level t_min={t_min:g} is not below the largest, t_max={t_max:g}.")
-        self.t_min = t_min
-        self.t_max = t_max
+    def __init__(self, *, noise_range: NoiseRange, time_weight: NonNegativeFloat = 1.0) -> None:
+        if noise_range.smallest >= noise_range.largest:
+            what = noise_range.smallest, noise_range.largest
+            raise ConfigError("The smallest noise level, {:g} s^2, is not below the largest, {:g} s^2.".format(*what))
+        self.noise_range = noise_range
         self.time_weight = time_weight
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
@@ -59,12 +59,27 @@ class Dual(Objective):
         eps = torch.randn((*shape, *v.shape), **options)
         shift = torch.rand((*shape, 1), **options)
         position = (torch.arange(len(v), dtype=v.dtype, device=v.device) + shift) / len(v)
-        return {"eps": eps, "log_level": math.log(self.t_min) + position * math.log(self.t_max / self.t_min)}
+        lowest = math.log(self.noise_range.t_min)
+        highest = math.log(self.noise_range.t_max)
+        return {"eps": eps, "log_level": lowest + position * (highest - lowest)}
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
         """Return w, the noised data and log t, shape (B, n + 1)."""
         std = (noise["log_level"] / 2).exp().view(-1, *(1,) * (v.dim() - 1))
         return join_level(v + std * noise["eps"], noise["log_level"])
+
+    def of_data(self, network: Any) -> Any:
+        """Return the energy or the posterior at the level t_min.
+
+        Raises:
+            ConfigError: If the network does not know the noise level.
+        """
+        if not hasattr(network, "of_data"):
+            raise ConfigError(
+                f"{type(network).__name__} does not know the noise level, which objective=dual needs: use a model such "
+                "as model=dual_points, or NoiseConditionalEnergy around yours."
+            )
+        return network.of_data()
 
     def residuals(self, s: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         r"""Compute the two residuals at the score s = (s_v, s_t), shape (B, n + 1).

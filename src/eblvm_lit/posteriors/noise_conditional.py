@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 
 import torch
-from pydantic import PositiveFloat
 from torch import Tensor
 
-from eblvm_lit.core.noise_levels import NoisedNormal, at_level
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
 
 __all__ = ["NoiseConditionalPosterior", "PosteriorAtLevel"]
@@ -85,20 +83,21 @@ class NoiseConditionalPosterior(_OfInputs):
 
     Args:
         posterior: The posterior q', whose input has one number more than v.
-        mean: The mean m of the data, one number, or one for each coordinate.
-        std: The standard deviation s of the data.
+        noise_range: The moments m and s of the data.
 
     Example:
-        >>> from eblvm_lit.core.noise_levels import join_level
+        >>> from eblvm_lit.core.noise_levels import NoiseRange, join_level
         >>> from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-        >>> q = NoiseConditionalPosterior(posterior=LinearGaussianPosterior(v_dim=3, h_dim=4))
+        >>> linear = LinearGaussianPosterior(v_dim=3, h_dim=4)
+        >>> q = NoiseConditionalPosterior(posterior=linear, noise_range=NoiseRange())
         >>> q.mean(join_level(torch.zeros(5, 2), torch.zeros(5))).shape, q.at_level(0.1).mean(torch.zeros(5, 2)).shape
         (torch.Size([5, 4]), torch.Size([5, 4]))
     """
 
-    def __init__(self, *, posterior: Posterior, mean: float | Sequence[float] = 0.0, std: PositiveFloat = 1.0) -> None:
+    def __init__(self, *, posterior: Posterior, noise_range: NoiseRange) -> None:
         super().__init__(posterior)
-        self.reference = NoisedNormal(mean=mean, std=std)
+        self.noise_range = noise_range
+        self.reference = NoisedNormal(noise_range)
 
     def inputs(self, v: Tensor) -> Tensor:
         """Compute the scaled inputs x, shape (B, n + 1), of w (B, n + 1)."""
@@ -107,6 +106,10 @@ class NoiseConditionalPosterior(_OfInputs):
     def at_level(self, level: float) -> PosteriorAtLevel:
         """Return the posterior q(h|v) at one level t, which shares this module's parameters."""
         return PosteriorAtLevel(self, level)
+
+    def of_data(self) -> PosteriorAtLevel:
+        """Return the posterior of the data, which is that at the smallest level."""
+        return PosteriorAtLevel(self, self.noise_range.t_min)
 
 
 class PosteriorAtLevel(_OfInputs):
