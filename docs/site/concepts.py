@@ -1,4 +1,4 @@
-"""Draws the diagrams of docs/concepts.md, one file for each family of methods: python docs/site/concepts.py."""
+"""Draws the diagrams of docs/concepts.md and the tree of docs/choosing.md: python docs/site/concepts.py."""
 
 from html import escape
 from pathlib import Path
@@ -172,7 +172,42 @@ def discrepancy():
     yield from text(20, 116, "No score, no chain, no derivative in v: values of the energy only.")
 
 
-DIAGRAMS = (eblvm, bism, vages, chains, bidvl, noise_contrast, discrepancy)
+def choosing():
+    """The questions that lead from the data to a method; white boxes ask, blue ones answer."""
+    yield 385
+    yield from box(290, 16, 150, LOSS, "What is v?")
+    yield from arrow((290, 33), (170, 33), (170, 86))
+    yield from text(178, 26, "points, vectors")
+    yield from arrow((440, 33), (625, 33), (625, 86))
+    yield from text(560, 26, "images", anchor="end")
+    yield from box(40, 86, 260, LOSS, "Are there distant modes?", "Markov chains do not mix between them")
+    yield from arrow((90, 136), (90, 190))
+    yield from text(97, 168, "yes")
+    yield from box(15, 190, 150, MODEL, "method=ed", "no score, no chain")
+    yield from arrow((270, 136), (270, 190))
+    yield from text(277, 168, "no")
+    yield from box(190, 190, 260, LOSS, "Is F(v) known?", "grbm, gaussian: yes; deep_toy: no")
+    yield from arrow((230, 240), (230, 318))
+    yield from text(237, 290, "yes")
+    yield from box(80, 318, 190, MODEL, "method=dsm", "best likelihood: sm, ssm, cd")
+    yield from arrow((400, 240), (400, 318))
+    yield from text(407, 290, "no")
+    yield from box(300, 318, 190, MODEL, "method=vages_dsm", "with SM or SSM: bissm")
+    yield from box(520, 86, 220, LOSS, "What is the model for?")
+    for i, (name, purpose) in enumerate(
+        (
+            ("method=bimdsm", "latents that describe v"),
+            ("method=bidvl", "fast samples, outliers"),
+            ("method=lebm", "a generator and its prior"),
+            ("method=mdsm", "an energy of v only"),
+        )
+    ):
+        y = 142 + 60 * i
+        yield from arrow((534, 120), (534, y + 25), (560, y + 25))
+        yield from box(560, y, 180, MODEL, name, purpose)
+
+
+DIAGRAMS = (eblvm, bism, vages, chains, bidvl, noise_contrast, discrepancy, choosing)
 
 
 def picture(diagram):

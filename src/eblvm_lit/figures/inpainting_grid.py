@@ -29,6 +29,9 @@ GREY = 128  # colour of missing pixels
 class Inpainting(Picture):
     """A figure of test images in the first row, their known pixels in the second, and completions below.
 
+    A good completion continues the strokes at the edge of the known pixels, and the completions of one image differ
+    where the known pixels leave a choice.
+
     Reference: Bao et al. 2021, code; Li et al. 2019.
 
     Args:

@@ -122,6 +122,11 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
 class LearningCurves(Picture):
     """A figure of the learning curves of a run, read from its metrics file.
 
+    There is one panel for each number, with the iterations along the horizontal axis; long curves are drawn pale, with
+    their running mean on top. The losses of the levels need not fall: score-matching losses have a floor that is not 0,
+    and the losses of energies that are trained against a generator go up and down. Look whether val/ numbers still
+    improve at the end, and whether a gradient norm grows.
+
     Args:
         csv_path: The run's ``metrics.csv``.
 

@@ -85,12 +85,12 @@ class VaGES(LossMethod):
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
         if not objective.pointwise:
             raise ConfigError(
-                f"VaGES estimates the score and its theta-gradient, and {type(objective).__name__} differentiates the "
-                "score by v, of which there is no estimate: use objective=dsm, mdsm or ksd, or method=bism."
+                f"VaGES cannot estimate the derivative of the score by v, which {type(objective).__name__} needs: use "
+                "objective=dsm, mdsm or ksd, or method=bism."
             )
         score.check(energy)
         if score.needs_posterior and (posterior is None or divergence is None):
-            raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
+            raise ConfigError(f"{type(score.particles).__name__} need a posterior, and a divergence that fits it.")
         fitted = (posterior, divergence) if score.needs_posterior else (None, None)
         self.objective = objective
         self.score = score

@@ -36,7 +36,7 @@ class Objective(ABC):
             None for equal weights.
     """
 
-    words: str = "an objective of one's own"
+    words: str = "a user's own objective"
     pointwise: bool
     perturbs: bool = False
     lower_weight: Callable[[Noise], Tensor | float] | None = None
@@ -88,7 +88,7 @@ class Objective(ABC):
         """
         if not self.pointwise:
             raise ConfigError(
-                f"{type(self).__name__} is not a function of the score's values alone: use method=bism, or an "
-                "objective that is pointwise."
+                f"{type(self).__name__} depends on more than the score's values: use method=bism, or an objective that "
+                "is pointwise."
             )
         return grad(lambda s: self.loss(lambda x: s, v, noise).sum())(s)  # noqa: ARG005

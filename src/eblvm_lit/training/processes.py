@@ -72,7 +72,7 @@ def check_launch(n_nodes: int) -> None:
         if n_nodes > 1:
             raise ConfigError(
                 f"trainer.num_nodes={n_nodes} needs processes on each machine, which torchrun or srun start: see "
-                "docs/runs.md."
+                "docs/devices.md."
             )
     elif HydraConfig.initialized() and HydraConfig.get().mode != RunMode.MULTIRUN:
         named = [*HydraConfig.get().overrides.hydra, *HydraConfig.get().overrides.task]
