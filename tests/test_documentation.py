@@ -49,7 +49,7 @@ SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the sc
 # Pages with commands in the cells of tables.
 TABLES = (
     *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
-    *("reproduction", "yardsticks", "not_run", "devices", "data"),
+    *("gallery", "reproduction", "yardsticks", "not_run", "devices", "data"),
 )
 # Commands of the shell, of git and of other programs, of which nothing is checked.
 OTHERS = {
@@ -104,7 +104,8 @@ def first_job(overrides):
         interval = override.is_interval_sweep()
         values = [override.value().start] if interval else list(override.sweep_string_iterator())
         if (CONF / key).is_dir():
-            assert {*values} <= {path.stem for path in (CONF / key).glob("*.yaml")}
+            folders = (CONF / key, Path("my_parts", "conf", key))  # the second one is that of a tutorial
+            assert {*values} <= {path.stem for folder in folders for path in folder.glob("*.yaml")}
         found.append(f"{key}={values[0]}")
     return found
 
@@ -305,6 +306,19 @@ def test_the_diagrams_of_the_concepts_are_those_of_their_script():
     for diagram in drawn["DIAGRAMS"]:
         file = drawn["PICTURES"] / f"{diagram.__name__}.svg"
         assert drawn["picture"](diagram) == file.read_text(), "run python docs/site/concepts.py"
+
+
+def test_pictures_show_the_numbers_of_the_tables():
+    drawn = runpy.run_path(str(DOCS / "site" / "pictures.py"))
+    quality, speed = drawn["checkerboard_methods"]().axes
+    names = [label.get_text() for label in quality.get_yticklabels()]
+    rows = drawn["cells_of"]("reproduction.md", "method | test/kl ↓ | test/log_likelihood ↑ | test/fisher ↓")
+    assert names == [row[0].split(",")[0] for row in reversed(rows)]
+    assert [float(line.get_xdata()[0]) for line in speed.lines] == [drawn["number"](row[4]) for row in reversed(rows)]
+    left, _ = drawn["hypergradient_bias"]().axes
+    assert 10 ** left.lines[0].get_ydata()[0] == pytest.approx(2.31)  # K = 0, N = 0
+    for panel, numbers in zip(drawn["hypergradient_cost"]().axes, ((0.67, -5451.8), (14, -5451.8)), strict=True):
+        assert (*panel.lines[0].get_xydata()[0],) == pytest.approx(numbers)  # N = 0
 
 
 def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
@@ -634,5 +648,7 @@ def run_of_tutorial(command, folder, workspace):
         return
     flags, overrides = split_flags(words)
     if name == "train.py" and not {"--help", "--cfg", "--info"} & set(flags):
-        overrides = shortened(overrides)
+        longer = any(word.startswith("ckpt=") for word in overrides)  # than the run that goes on
+        given = [word for word in overrides if not word.startswith(("trainer.max_steps=", "n_validations="))]
+        overrides = shortened([*given, f"trainer.max_steps={8 if longer else 4}"])
     check_run(folder, [str(ROOT / name), *flags, *overrides], variables)

@@ -116,9 +116,12 @@ def _describe(module, name):
     """The first sentence of a definition's docstring, as one cell of a table."""
     path = PACKAGE / "/".join(module.split(".")[1:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return _cell((ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " "))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(after, ast.Expr):
+            return _cell(ast.literal_eval(after.value))  # the string below the name
     return ""
 
 

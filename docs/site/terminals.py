@@ -56,13 +56,12 @@ def screen(command, output):
 
 
 def page(report):
-    """The page of a report, as a browser shows it, scaled to the width of a page of the documentation."""
+    """The page of a report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
         shot = Path(folder) / "page.png"
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,1560"]
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=760,1270"]
         subprocess.run(["chromium", *options, f"--screenshot={shot}", report.as_uri()], check=True, capture_output=True)
-        image = Image.open(shot).convert("RGB")
-        return image.resize((750, 750 * image.height // image.width), Image.Resampling.LANCZOS)
+        return Image.open(shot).convert("RGB")
 
 
 if __name__ == "__main__":
@@ -70,9 +69,7 @@ if __name__ == "__main__":
         text = screen("python train.py", printed("train.py"))
         (IMAGES / "terminal_train.svg").write_text(text, encoding="utf-8")
     for sweep in sys.argv[1:]:
-        words = ["-m", "eblvm_lit.reports", sweep]
-        printed(*words, "--out", f"{sweep}/report")
-        page(ROOT / sweep / "report" / "report.html").save(IMAGES / "report_page.png", optimize=True)
-        words += ["--metric", "test/log_likelihood", "test/fisher"]
-        text = screen(f"python {' '.join(words)}", printed(*words, "--out", f"{sweep}/two_columns"))
+        words = ["-m", "eblvm_lit.reports", sweep, "--metric", "test/log_likelihood", "test/fisher"]
+        text = screen(f"python {' '.join(words)}", printed(*words, "--out", f"{sweep}/report"))
         (IMAGES / "terminal_report.svg").write_text(text, encoding="utf-8")
+        page(ROOT / sweep / "report" / "report.html").save(IMAGES / "report_page.png", optimize=True)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import eblvm_lit
 from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.errors import ConfigError, DataError
 from helpers.stand_in import loaded
@@ -216,7 +217,10 @@ def test_the_line_says_what_was_understood(tmp_path):
     pd.DataFrame(points(), columns=["x", "y"]).to_csv(tmp_path / "a.csv", index=False)
     first = "400 points in 2 columns x, y (float64 as float32), "
     assert line(path=tmp_path / "a.csv").startswith(first)
-    assert line(path=tmp_path / "a.csv").endswith("for testing; columns are standardised")
+    assert " for testing; columns are standardised" in line(path=tmp_path / "a.csv")
+    rows = np.random.default_rng(0).uniform(size=(999, 2)), [[900, 900]]
+    files = {"train": saved(tmp_path / "far.npy", np.concatenate(rows)), "test": saved(tmp_path / "t.npy", rows[0] + 2)}
+    assert "]: 1 of 1,000 training points" in line(**files, val=saved(tmp_path / "v.npy", rows[0] + 4))
     few = ArrayFile(path=saved(tmp_path / "b.npy", points(40, d=9)))
     found, said = few.find_options()
     assert found["batch_size"] == len(loaded(few).splits.train)
@@ -255,3 +259,48 @@ def test_files_and_labels_that_do_not_fit_together_are_refused(tmp_path):
     pd.DataFrame({"x": points()[:, 0], "kind": 0.5}).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(DataError, match=r"the label of row 0 is 0\.5"):
         ArrayFile(path=tmp_path / "a.csv", label_column="kind")
+
+
+# ------------------------------------------------------------------ runs
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A short run on points whose columns have other means and widths, and names."""
+    folder = tmp_path_factory.mktemp("run")
+    x = points(300) * [1, 10] + [100, -50]
+    pd.DataFrame(x, columns=["height", "weight"]).to_csv(folder / "a.csv", index=False)
+    small = ["marginal_model.widths=[8]", "trainer.max_steps=20", "n_validations=1", "sampler.n_steps=20"]
+    words = ["data=array", f"data.path={folder / 'a.csv'}", *small, f"run_dir={folder / 'run'}", "compile=false"]
+    return eblvm_lit.train(words)
+
+
+def test_a_run_on_a_file_takes_the_model_that_fits_and_keeps_the_units(trained):
+    assert type(trained.energy).__name__ == "MLPEnergy"
+    assert trained.config.data.shape == [2]
+    low, high = trained.data.in_units(torch.tensor(trained.data.window).T)
+    assert (low < torch.tensor([100.0, -50.0])).all()
+    assert (high > torch.tensor([104.0, 70.0])).all()
+    assert {path.name for path in (trained.folder / "figures").iterdir()} >= {"density.png", "samples.png"}
+    assert "corner.png" not in {path.name for path in (trained.folder / "figures").iterdir()}
+
+
+def test_likelihoods_scores_and_samples_are_in_the_units_of_the_data(trained):
+    x = trained.examples()
+    assert float(x[:, 0].mean()) == pytest.approx(103, abs=2)
+    v = trained.sample(50)
+    assert float(v[:, 0].mean()) == pytest.approx(103, abs=6)
+    log_p = trained.log_likelihood(x)
+    assert float(log_p.mean()) == pytest.approx(trained.metrics["test/log_likelihood"], abs=1e-3)
+    # The density integrates to one over the plane of the data: its Jacobian has the right sign.
+    stds = trained.data.unit_of_v
+    axes = [
+        m + torch.linspace(-15, 15, 151, dtype=torch.float64) * s for m, s in zip(x.double().mean(0), stds, strict=True)
+    ]
+    nodes = torch.cartesian_prod(*axes)
+    cell = float(torch.stack([axis[1] - axis[0] for axis in axes]).prod())
+    assert float(trained.log_likelihood(nodes).exp().sum()) * cell == pytest.approx(1, abs=0.01)
+    shift = torch.tensor([[0.0, 0.1]], dtype=torch.float64)
+    point = x[:5].double()
+    slope = (trained.log_likelihood(point + shift) - trained.log_likelihood(point - shift)) / 0.2
+    torch.testing.assert_close(trained.score(point.float())[:, 1].double(), slope, rtol=1e-2, atol=1e-4)

@@ -99,5 +99,5 @@ def test_points_get_the_shape_of_the_model_and_bytes_its_values():
     v = as_points(pixels, Digits(), (64,))
     torch.testing.assert_close(v, torch.from_numpy(pixels).reshape(2, 64) / 255)
     assert as_points(v.double(), Digits(), (64,)).dtype == torch.float64
-    with pytest.raises(ConfigError, match=r"^v has the shape \(1,\), and this model takes \(B, 64\)"):
+    with pytest.raises(ConfigError, match=r"^v has the shape \(\), and this model takes \(B, 64\)"):
         as_points(3.0, Digits(), (64,))

@@ -16,6 +16,7 @@ from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.figures.corner import Corner
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
@@ -55,10 +56,26 @@ class Images(ArrayDataModule):
 class Numbers(ArrayDataModule):
     """Data that are neither points in the plane nor images."""
 
-    event_shape = (2,)
+    event_shape = (3,)
 
     def load(self):
-        return Splits(*torch.zeros(3, 4, 2))
+        return Splits(*torch.zeros(3, 4, 3))
+
+
+class Unbounded(Plane):
+    """Points of the plane with an outlier, in units of their own, whose window nobody has given."""
+
+    bounds = None
+    column_names = ("height", "weight")
+    unit_of_v = torch.tensor([2.0, 10.0])
+
+    def load(self):
+        splits = super().load()
+        splits.train[0] = 1000.0
+        return splits
+
+    def in_units(self, v):
+        return v * self.unit_of_v.to(v)
 
 
 class Bowl(MarginalEnergy):
@@ -195,6 +212,14 @@ def test_curves_are_read_column_by_column(tmp_path):
     assert draw_curves(path) is None
 
 
+def test_a_number_that_never_changes_has_no_panel_unless_none_changes(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("iteration,val/loss,val/truth\n1,2,5\n2,3,5\n")
+    assert [panel.get_title() for panel in draw_curves(path).axes] == ["val/loss"]
+    path.write_text("iteration,val/truth\n1,5\n2,5\n")
+    assert [panel.get_title() for panel in draw_curves(path).axes] == ["val/truth"]
+
+
 class Labelled(ArrayDataModule):
     """Vectors in three distant groups; the label is the group, and labels have names."""
 
@@ -238,10 +263,12 @@ def test_energies_of_data_and_noise_are_free_energies_or_bounds():
 @pytest.mark.parametrize(
     ("picture", "data", "energy"),
     [
-        (Density(), Numbers, grbm(2)),
+        (Density(), Numbers, grbm(3)),
         (Density(), Plane, None),
         (Samples(), Images, Pair()),
-        (Samples(sampler=Gibbs(n_steps=1)), Numbers, grbm(2)),
+        (Samples(sampler=Gibbs(n_steps=1)), Numbers, grbm(3)),
+        (Corner(sampler=Gibbs(n_steps=1)), Plane, grbm(2)),
+        (Corner(sampler=Gibbs(n_steps=1)), Images, grbm(6)),
         (Filters(), Plane, grbm(2)),
         (Filters(), Images, GaussianLatentModel(v_dim=6, h_dim=2)),
         (Energies(), Labelled, DeepVectorEnergy(v_dim=4, h_dim=2)),
@@ -251,6 +278,34 @@ def test_energies_of_data_and_noise_are_free_energies_or_bounds():
 def test_figures_draw_nothing_where_they_do_not_apply(picture, data, energy):
     method, data, g = setting(data(), energy)
     assert not picture.applies(method, data) or picture.draw(method, data, g) is None
+
+
+def test_a_window_follows_the_bulk_of_the_points_and_is_in_their_units():
+    method, data, g = setting(Unbounded(), shifted_grbm())
+    figure = Density(n_cells=50, n_bins=40).draw(method, data, g)
+    left, right = figure.axes
+    assert (left.get_xlabel(), left.get_ylabel()) == ("height", "weight")
+    x0, x1 = right.get_xlim()
+    y0, y1 = right.get_ylim()
+    assert -9 < x0 < -6 < -2 < x1 < 1
+    assert 0 < y0 < 20 < 40 < y1 < 60
+    for panel in (left, right):  # densities of the points in their own units: each integrates to almost one
+        density = panel.images[0].get_array()
+        assert density.sum() * (x1 - x0) * (y1 - y0) / density.size == pytest.approx(
+            1, abs=0.35 if panel is right else 0.05
+        )
+    dots = Samples(n_points=50, sampler=Gibbs(n_steps=5)).draw(method, data, g).axes[0].collections[0].get_offsets()
+    assert (abs(dots.data) > 1).all()
+
+
+def test_a_corner_shows_each_column_and_all_pairs():
+    method, data, g = setting(Labelled(), grbm(4))
+    figure = Corner(n=20, max_columns=3, sampler=Gibbs(n_steps=2)).draw(method, data, g)
+    assert len(figure.axes) == 6
+    assert [axes.get_xlabel() for axes in figure.axes[-3:]] == ["$v_{1}$", "$v_{2}$", "$v_{3}$"]
+    pair = figure.axes[1]
+    n = min(20, len(data.splits.test))
+    torch.testing.assert_close(torch.tensor(pair.collections[0].get_offsets().data), data.splits.test[:n, :2].double())
 
 
 def test_figures_change_no_global_state():

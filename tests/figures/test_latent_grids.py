@@ -87,6 +87,9 @@ def test_inpainting_shows_images_what_is_kept_and_completions():
     for row in shown[2:]:
         np.testing.assert_allclose(row[keep], pixels[keep], atol=1e-6)
     assert np.abs(shown[2] - shown[3])[~keep].mean() > 0.1  # every completion has noise of its own
+    labels = [text.get_text() for text in figure.axes[0].texts]
+    assert labels == ["image", "known pixels", "completion 1", "completion 2", "completion 3"]
+    assert [text.get_position()[1] for text in figure.axes[0].texts] == [3.5, 12.5, 21.5, 30.5, 39.5]
 
 
 PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpainting(sampler=few(), mask=LeftHalf())]

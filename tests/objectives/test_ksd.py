@@ -111,7 +111,7 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: KSD().check_batch_size(7), "7 examples do not have"),
+        (lambda: KSD().check_batch_size(7), "7 examples cannot be halved"),
         (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
         (lambda: KSD(pairs="all").check_batch_size(1), "one example forms none"),
     ],

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from eblvm_lit.cli.fitting import fitted
+from eblvm_lit.cli.fitting import fitted, fitting_words
 from eblvm_lit.cli.hints import refuse_unread, sentence
 from eblvm_lit.data.stored_arrays import arrays_to_store
 from eblvm_lit.errors import ConfigError
@@ -53,6 +53,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     if config_dir is not None and not Path(config_dir).is_dir():
         raise ConfigError(f"config_dir={config_dir} is not a folder: give the folder of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    overrides = [*overrides, *fitting_words(overrides)]
     cfg = _compose("config", overrides, search)
     choices = OmegaConf.select(cfg, "hydra.runtime.choices")
     cfg = fitted(cfg, choices, overrides, lambda word: _compose("config", [*overrides, word], search))

@@ -282,7 +282,7 @@ class ArrayFile(PixelData):
             return []
         low, high = self.in_units(ends).tolist()
         windows = [f"[{significant(a)}, {significant(b)}]" for a, b in zip(low, high, strict=True)]
-        return [f"{n:,} training points lie outside of the window of the pictures, {' x '.join(windows)}"]
+        return [f"outside of the window of pictures, {' x '.join(windows)}: {n:,} of {len(train):,} training points"]
 
     # ------------------------------------------------------------------ files
 

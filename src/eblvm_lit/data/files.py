@@ -52,10 +52,7 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         if not folders:
             raise DataError("Which images? Set data.path to a folder of images.")
         for folder in folders:
-            path = Path(str(folder)).expanduser().absolute()
-            if path.is_file():
-                raise DataError(f"{path} is a file: arrays and tables are data=array data.path={path}.")
-            visible(path)
+            visible(Path(str(folder)).expanduser().absolute())
 
 
 def visible(folder: Path) -> list[Path]:
@@ -65,8 +62,8 @@ def visible(folder: Path) -> list[Path]:
         DataError: If the folder is missing or empty, or is a file.
     """
     if folder.is_file():
-        what = UNREAD.get(folder.suffix.lower(), "a file, not a folder of images: set data.path to a folder")
-        raise DataError(f"{folder} is {what}.")
+        what = f"a file: arrays and tables are data=array data.path={folder}"
+        raise DataError(f"{folder} is {UNREAD.get(folder.suffix.lower(), what)}.")
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
         raise DataError(f"{folder} is not a folder with images, or with subfolders of images: set data.path to one.")

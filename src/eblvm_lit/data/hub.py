@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from pydantic import PositiveInt
 
+from eblvm_lit.data.arrangement import channels_first
 from eblvm_lit.data.array_files import WORDS, ArrayFile, Examples, examples_of
 from eblvm_lit.data.readers import Table
 from eblvm_lit.errors import ConfigError, DataError
@@ -106,7 +107,7 @@ def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
             continue
         values, channels = _values(source, part, columns, channels)
         names = tuple(columns) if len(columns) > 1 else None
-        tables.append(Table(values, _labels(part, label), None, names))
+        tables.append(Table(channels_first(values, source.repo), _labels(part, label), None, names))
     return examples_of(source.repo, tables, seed, sizes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -316,7 +316,7 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
         raise DataError(f"{path} has no column {unknown[0]!r}; its columns are {known}.")
     if not chosen:
         raise DataError(f"{path} has no columns beside {', '.join(map(str, others))}: nothing is left to model.")
-    columns = [_column_of_numbers(path, frame[name], name) for name in chosen]
+    columns = [_column_of_numbers(path, cast(pd.Series, frame[name]), name) for name in chosen]
     labels = None if names.label_column is None else frame[names.label_column].to_numpy()
     split = None if names.split_column is None else frame[names.split_column].to_numpy()
     return Table(np.stack(columns, axis=1), labels, split, tuple(map(str, chosen)) if named else None)
@@ -324,8 +324,11 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
 
 def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarray:
     """Convert a column to float64; refuse text and missing values, with the first row that has one."""
-    numbers = pd.to_numeric(column, errors="coerce") if not _is_time(column) else pd.Series(np.nan, column.index)
-    bad = np.flatnonzero(numbers.isna().to_numpy())
+    if column.dtype.kind in "mM":  # pandas would convert times to numbers
+        numbers = np.full(len(column), np.nan)
+    else:
+        numbers = np.asarray(pd.to_numeric(column, errors="coerce"), dtype=np.float64)
+    bad = np.flatnonzero(np.isnan(numbers))
     if len(bad):
         value = column.iloc[bad[0]]
         if pd.isna(value):
@@ -333,11 +336,7 @@ def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarra
             raise DataError(f"{path}: row {bad[0]}, column {name} is missing or NaN, {len(bad):,} in all: {fix}.")
         fix = "leave the column out by data.columns=[...], or name it by data.label_column"
         raise DataError(f"{path}: row {bad[0]}, column {name} is {str(value)!r}, and no number: {fix}.")
-    return numbers.to_numpy(dtype=np.float64)
-
-
-def _is_time(column: pd.Series) -> bool:
-    return column.dtype.kind in "mM"
+    return numbers
 
 
 # One function for each suffix.

@@ -104,10 +104,10 @@ def rows_of_splits(split: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray
         ...
         eblvm_lit.errors.DataError: points.npy has 3 examples, and none of them is for testing: ...
     """
-    found = tuple(np.flatnonzero(split == number) for number in range(len(NAMES)))
-    for rows, purpose in zip(found, ("training", "validation", "testing"), strict=True):
+    train, val, test = (np.flatnonzero(split == number) for number in range(len(NAMES)))
+    for rows, purpose in zip((train, val, test), ("training", "validation", "testing"), strict=True):
         if len(rows) == 0:
             hint = "raise data.val_size or data.test_size, or try another data.split_seed"
             n = len(split)
             raise DataError(f"{what} has {n} example{'s' * (n != 1)}, and none of them is for {purpose}: {hint}.")
-    return found
+    return train, val, test

@@ -48,7 +48,7 @@ class StoredArrays(ArrayFile):
         ...     data = StoredArrays(run_folder=folder, **given.names)
         ...     data.setup()
         ...     [len(split) for split in data.splits]
-        [813, 87, 100]
+        [814, 91, 95]
     """
 
     run_folder: str | Path

@@ -67,6 +67,7 @@ class LinearProbe(
     """
 
     needs = "methods with a posterior or an encoder, and data with labels"
+    needs_labels = True
 
     def __init__(
         self,

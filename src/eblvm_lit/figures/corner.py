@@ -80,7 +80,7 @@ class Corner(Picture):
                 axes = figure.add_subplot(grid[i, j])
                 for (name, x), colour in zip(shown.items(), COLOURS, strict=False):
                     if i == j:
-                        bins = np.linspace(*ranges[i], N_BINS + 1)
+                        bins = np.linspace(*ranges[i], N_BINS + 1).tolist()
                         axes.hist(x[:, i].numpy(), bins, density=True, histtype="step", color=colour, label=name)
                     else:
                         axes.scatter(x[:, j], x[:, i], s=3, color=colour, alpha=0.3, linewidths=0)

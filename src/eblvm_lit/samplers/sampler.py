@@ -245,7 +245,8 @@ class Sampler:
         return torch.cat(ends)
 
 
-ChainSamples = Sampler  # the former name of the class, which saved configurations may contain
+ChainSamples = Sampler
+"""The former name of :class:`Sampler`, which saved configurations may contain."""
 
 
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
