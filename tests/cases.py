@@ -16,14 +16,21 @@ import torch
 from torch.distributions import Bernoulli, Distribution, Independent, Normal, register_kl
 
 import eblvm_lit as eb
+from eblvm_lit.core.noise_levels import NoiseRange
+from eblvm_lit.energies.noise_conditional import (
+    NoiseConditionalEnergy,
+    NoiseConditionalFreeEnergy,
+)
 from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
+from eblvm_lit.objectives.dual import Dual
 from eblvm_lit.optimizers.late_start import LateStart
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
+from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior, PosteriorAtLevel
 from eblvm_lit.scores.particles import ExactParticles, RefinedParticles
 from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VariationalFunction
 
@@ -233,6 +240,18 @@ def energy_case(name, make, scale=0.4, event_shape=(V_DIM,)):
     return EnergyCase(name=name, make=lambda: randomise(make(), scale), event_shape=event_shape)
 
 
+def at_every_level(n_inputs=V_DIM):
+    """Return a joint energy of n_inputs - 1 noised coordinates and their noise level."""
+    inner = eb.DeepVectorEnergy(v_dim=n_inputs, h_dim=H_DIM, head_dim=6, widths=[5, 4])
+    return NoiseConditionalEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
+
+
+def grbm_at_every_level(n_inputs=V_DIM):
+    """Return an energy of n_inputs - 1 noised coordinates and their noise level, with binary latents and F(w)."""
+    inner = eb.GRBM(v_dim=n_inputs, h_dim=H_DIM)
+    return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
+
+
 ENERGIES = [
     grbm_case("grbm-code"),
     grbm_case("grbm-paper", parametrisation="paper"),
@@ -252,6 +271,10 @@ ENERGIES = [
         make=lambda: latent_prior(TransposedConv(v_shape=IMAGE, h_dim=H_DIM, width=2)),
         event_shape=IMAGE,
     ),
+    energy_case("noise-conditional", at_every_level),
+    replace(energy_case("noise-conditional-grbm", grbm_at_every_level), binary=True),
+    energy_case("at-level", lambda: at_every_level(V_DIM + 1).at_level(0.5)),
+    replace(energy_case("at-level-grbm", lambda: grbm_at_every_level(V_DIM + 1).at_level(0.5)), binary=True),
     energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),
     EnergyCase(name="joint-spectral", make=joint_spectral),
     EnergyCase(
@@ -334,7 +357,7 @@ def gaussian_case(name, make, event_shape=(V_DIM,), scale=0.4):
         name=name,
         make=lambda: randomise(make(), scale),
         event_shape=event_shape,
-        distribution=lambda q, v: normal(q.moments(v)[0], q.moments(v)[1].exp()),
+        distribution=lambda q, v: normal(q.distribution_params(v)[0], q.distribution_params(v)[1].exp()),
         nodes=normal_nodes,
     )
 
@@ -349,6 +372,17 @@ POSTERIORS = [
         lambda: eb.NetworkGaussianPosterior(network=eb.ConvEncoder(v_shape=IMAGE, widths=[2, 3, 4]), h_dim=H_DIM),
         event_shape=IMAGE,
         scale=0.2,
+    ),
+    gaussian_case(
+        "noise-conditional",
+        lambda: NoiseConditionalPosterior(
+            posterior=eb.NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM),
+            noise_range=NoiseRange(mean=0.3, std=1.4),
+        ),
+    ),
+    gaussian_case(
+        "at-level",
+        lambda: PosteriorAtLevel(eb.LinearGaussianPosterior(v_dim=V_DIM + 1, h_dim=H_DIM), 0.5),
     ),
     gaussian_case("encoder", lambda: EncoderPosterior(network=tiny_mlp(), h_dim=H_DIM)),
     gaussian_case("encoder-spectral", lambda: SpectralEncoderPosterior(network=tiny_mlp(), h_dim=H_DIM).eval()),
@@ -548,6 +582,9 @@ OBJECTIVES = [
     mdsm_case("linear"),
     mdsm_case("geometric"),
 ]
+
+# The objective of energies that know the noise level: the score it takes has one coordinate more (see test_dual.py).
+LEVEL_OBJECTIVES = [Case(name="dual", make=lambda: Dual(noise_range=NoiseRange(smallest=0.01)))]
 
 # Objectives that are sums over pairs of examples: test_ksd.py tests them, because the batteries need a loss per
 # example.

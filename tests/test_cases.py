@@ -13,7 +13,7 @@ PACKAGES = {
     "posteriors": cases.POSTERIORS,
     "divergences": cases.DIVERGENCES,
     "noise_distributions": cases.NOISE_DISTRIBUTIONS,
-    "objectives": [*cases.OBJECTIVES, *cases.PAIRED_OBJECTIVES],
+    "objectives": [*cases.OBJECTIVES, *cases.LEVEL_OBJECTIVES, *cases.PAIRED_OBJECTIVES],
     "scores": cases.SCORES,
     "hypergradients": [*cases.HYPERGRADIENTS, *cases.OTHER_HYPERGRADIENTS],
     "methods.log_density": [*cases.LOG_DENSITIES, *cases.DENSITY_LOSSES],

@@ -140,7 +140,9 @@ class BiSM(Method):
     @property
     def parts(self) -> MethodParts:
         """Return the energy, posterior, objective and divergence."""
-        return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
+        energy = self.objective.of_data(self.energy)
+        posterior = self.objective.of_data(self.posterior)
+        return MethodParts(energy, posterior, None, self.objective, self.divergence)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """Return the tensors that the hypergradient keeps from one iteration to the next."""

@@ -107,7 +107,9 @@ class VaGES(LossMethod):
     @property
     def parts(self) -> MethodParts:
         """Return the energy, the objective, and the posterior with its divergence if there is one."""
-        return super().parts._replace(objective=self.objective)
+        energy = self.objective.of_data(self.energy)
+        posterior = None if self.posterior is None else self.objective.of_data(self.posterior)
+        return super().parts._replace(energy=energy, posterior=posterior, objective=self.objective)
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
         """Share the upper level's perturbed data with the lower level, if there is one and its noise is shared.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.core.minibatch import Minibatch
@@ -16,6 +17,7 @@ __all__ = ["Noise", "Objective", "ScoreFunction"]
 
 Noise = dict[str, Tensor]
 ScoreFunction = Callable[[Tensor], Tensor]
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class Objective(ABC):
@@ -50,6 +52,13 @@ class Objective(ABC):
     @abstractmethod
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Compute the loss of each example, shape (B,), at the perturbed v."""
+
+    def of_data(self, network: Module) -> Module:
+        """Return the energy or the posterior of the data v, for metrics, figures and samplers.
+
+        It is the trained network itself, unless the objective trains a network of perturbed data and their noise level.
+        """
+        return network
 
     def float32_reason(self) -> str | None:
         """Return why the objective needs float32 rather than mixed precision, or None if it does not.
