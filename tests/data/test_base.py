@@ -259,6 +259,8 @@ def test_every_data_file_describes_a_module_with_the_seed_and_the_root_of_the_ru
         options |= {"path": tmp_path / "set", "size": 8, "channels": 1}
     if "shape" in options:  # then no file is read
         options |= {"shape": [1, 8, 8]}
+    if path.stem == "array":
+        options |= {"path": tmp_path / "x.npy"}
     data = get_class(options.pop("_target_"))(**options)
     assert data.seed == 9
     assert options.get("root", "elsewhere") == "elsewhere"
