@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from eblvm_lit.cli import compose
+from eblvm_lit.cli.compose import composed
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
@@ -35,7 +36,6 @@ def trained(tmp_path_factory):
         (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
         (["data=image_folder"], r"data.path"),
         (["data=array"], r"needs a file: set data\.path"),
-        (["data=points.npy"], r"is a file, and no option: write data=array data\.path=points\.npy"),
         (["data=array", "data.path=/nowhere.csv"], r"There is no file /nowhere\.csv"),
         (["method=dsm", "posterior=bernoulli"], "posterior"),
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
@@ -55,6 +55,11 @@ def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrid
         train(tmp_path / "run", *overrides)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_file_in_place_of_a_data_set_is_told_the_word_for_it():
+    with pytest.raises(EblvmError, match=r"is a file, and no option: write data=array data\.path=points\.npy"):
+        composed(["data=points.npy"])
 
 
 # --- data and checkpoints ---------------------------------------------------------------------------------

@@ -257,6 +257,8 @@ def test_every_data_file_describes_a_module_with_the_seed_and_the_root_of_the_ru
     if path.stem == "image_folder":
         write_images(tmp_path / "set", 2)
         options |= {"path": tmp_path / "set", "size": 8, "channels": 1}
+    if path.stem == "array":
+        options |= {"path": tmp_path / "x.npy", "shape": [3]}
     data = get_class(options.pop("_target_"))(**options)
     assert data.seed == 9
     assert options.get("root", "elsewhere") == "elsewhere"

@@ -274,7 +274,8 @@ def test_a_window_follows_the_bulk_of_the_points_and_is_in_their_units():
     figure = Density(n_cells=50, n_bins=40).draw(method, data, g)
     left, right = figure.axes
     assert (left.get_xlabel(), left.get_ylabel()) == ("height", "weight")
-    (x0, x1), (y0, y1) = right.get_xlim(), right.get_ylim()
+    x0, x1 = right.get_xlim()
+    y0, y1 = right.get_ylim()
     assert -9 < x0 < -6 < -2 < x1 < 1
     assert 0 < y0 < 20 < 40 < y1 < 60
     for panel in (left, right):  # densities of the points in their own units: each integrates to almost one

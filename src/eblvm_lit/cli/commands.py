@@ -30,6 +30,7 @@ def start(name: str, config_name: str) -> None:
     import hydra
     from hydra.errors import HydraException
 
+    from eblvm_lit.cli.fitting import SENTENCE, fitting_words
     from eblvm_lit.cli.hints import sentence
     from eblvm_lit.runs.groups import HYDRA, conf_folder
 
@@ -40,6 +41,10 @@ def start(name: str, config_name: str) -> None:
             outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
         return outcome.value
 
+    if name == "train" and (words := fitting_words(sys.argv[1:])):
+        print(SENTENCE % words[0])
+        place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
+        sys.argv[place:place] = words  # argparse takes overrides only side by side
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
     try:
         # Hydra 1.4 needs a list of packages whose callbacks it may build

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from eblvm_lit.cli.fitting import fitted
+from eblvm_lit.cli.fitting import fitted, fitting_words
 from eblvm_lit.cli.hints import refuse_unread, sentence
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs import run
@@ -51,6 +51,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     if config_dir is not None and not Path(config_dir).is_dir():
         raise ConfigError(f"There is no folder {config_dir}, which config_dir names: give that of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    overrides = [*overrides, *fitting_words(overrides)]
     cfg = _compose("config", overrides, search)
     choices = OmegaConf.select(cfg, "hydra.runtime.choices")
     cfg = fitted(cfg, choices, overrides, lambda word: _compose("config", [*overrides, word], search))

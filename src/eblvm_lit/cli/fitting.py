@@ -8,9 +8,54 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-__all__ = ["fitted"]
+__all__ = ["SENTENCE", "fitted", "fitting_words"]
 
 log = logging.getLogger(__name__)
+
+SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another."
+
+
+def fitted_kind(cfg: DictConfig) -> str:
+    """Return the option of the group ``kind`` that fits the data of a configuration, whose files are read."""
+    from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
+    from eblvm_lit.data.kinds import kind_of
+    from eblvm_lit.runs.instantiate import instantiate, packages_of
+
+    return kind_of(instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape)
+
+
+def fitting_words(words: Sequence[str]) -> list[str]:
+    """Return the override that names the kind of the user's file, before the whole configuration is composed.
+
+    So a command may set keys of the model and the method that the kind brings. The list is empty if the words name no
+    file, several files or a kind, or if the file cannot be read, which the run will say.
+
+    Args:
+        words: The words of the command line.
+    """
+    from hydra import compose
+    from hydra.errors import HydraException
+
+    from eblvm_lit.errors import EblvmError
+    from eblvm_lit.runs.groups import composing
+
+    own = [word for word in words if word.startswith(("data=", "data."))]
+    files = [word for word in own if word.startswith(("data.path=", "data.train="))]
+    if (
+        not files
+        or any("," in word for word in files)
+        or any(word.startswith(("kind=", "experiment=")) for word in words)
+    ):
+        return []
+    try:
+        with composing():
+            cfg = compose("config", [word for word in own if "," not in word or "[" in word])
+        if cfg.data.get("shape", "known") is not None:
+            return []
+        kind = fitted_kind(cfg)
+    except (HydraException, EblvmError, ValueError):
+        return []
+    return [f"kind={kind}"]
 
 
 def fitted(
@@ -39,12 +84,7 @@ def fitted(
         return cfg
     if cfg.data.get("path") is None and cfg.data.get("train") is None:
         return cfg  # the run will refuse it
-    from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
-    from eblvm_lit.data.kinds import kind_of
-    from eblvm_lit.runs.instantiate import instantiate, packages_of
-
-    data = instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule)
-    kind = kind_of(data.event_shape)
-    found = compose_again(f"kind={kind}")
-    log.info("kind=%s fits the data: model=NAME, method=NAME or kind=NAME takes another.", kind)
+    word = f"kind={fitted_kind(cfg)}"
+    found = compose_again(word)
+    log.info(SENTENCE, word)
     return found
