@@ -81,7 +81,7 @@ def test_columns_of_numbers_and_of_vectors(tmp_path):
 def test_a_run_trains_and_is_evaluated(tmp_path):
     (tmp_path / "table").mkdir()
     pd.DataFrame(RNG.normal(size=(300, 2)), columns=["x", "y"]).to_csv(tmp_path / "table" / "train.csv", index=False)
-    short = ["kind=vectors", "trainer.max_steps=10", "method.compile=false", "callbacks.figures=null"]
+    short = ["kind=vectors", "sizes.h_dim=4", "trainer.max_steps=10", "method.compile=false", "callbacks.figures=null"]
     words = ["data=hub", f"data.repo={tmp_path / 'table'}", f"run_dir={tmp_path / 'run'}"]
     run = eblvm_lit.train([*short, "callbacks.progress=null", *words])
     evaluation = configure(f"ckpt={run.folder}", f"run_dir={tmp_path / 'again'}", name="evaluate")

@@ -14,7 +14,14 @@ from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runs import run as runtime
 from helpers.shell import configure
 
-SHORT = ["kind=vectors", "trainer.max_steps=20", "method.compile=false", "callbacks.progress=null", "n_validations=2"]
+SHORT = [
+    "kind=vectors",
+    "sizes.h_dim=4",
+    "trainer.max_steps=20",
+    "method.compile=false",
+    "callbacks.progress=null",
+    "n_validations=2",
+]
 SHORT += ["callbacks.figures=null"]
 X = np.random.default_rng(0).normal(5, 2, size=(500, 2))
 

@@ -373,7 +373,7 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
     Example:
         >>> given = [Table(np.random.default_rng(0).normal(size=(100, 2))), Table(np.ones((5, 2))), None]
         >>> [len(part) for part in examples_of("arrays", given, 0, (0.1, 0.1)).parts]
-        [96, 5, 4]
+        [89, 5, 11]
     """
     first = cast(Table, given[0])
     fractions = [
