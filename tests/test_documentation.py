@@ -542,7 +542,8 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
         if block.marker.startswith("write: "):
             write(block, tmp_path)
         elif block.language == "python":
-            exec(compile(re.sub(r"max_steps=\d+", "max_steps=20", block.text), str(block), "exec"), scope)
+            text = block.text.replace("size=16)", "size=16, val_size=2)")  # of the few images that there are here
+            exec(compile(text, str(block), "exec"), scope)
         elif block.language == "bash" and block.marker != "not run":
             for command in commands_of(block):
                 run_of_tutorial(command, tmp_path, workspace)
