@@ -547,6 +547,7 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
         elif block.language == "bash" and block.marker != "not run":
             for command in commands_of(block):
                 run_of_tutorial(command, tmp_path, workspace)
+    assert [*tmp_path.glob("*/model.safetensors")], "a tutorial ends in a shared model"
     for name in [path.stem for path in (tmp_path / "my_parts").glob("*.py")]:
         sys.modules.pop(name, None)
 
