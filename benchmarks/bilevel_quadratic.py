@@ -26,6 +26,7 @@ from eblvm_lit.hypergradients.implicit import Implicit
 Row = dict[str, float]
 
 ROOT = Path(__file__).resolve().parents[1]
+DPI = 100  # so that a figure takes less than 150 kB
 KAPPAS = (10, 100, 1_000, 10_000)
 SMALL_KAPPAS = (10, 100)
 AWAY = 1e-2  # the distance of phi from phi*, in norms of phi*
@@ -267,8 +268,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"budget": options.budget, **found}, indent=1)
     (options.out / "bilevel_quadratic.json").write_text(text + "\n")
-    paths = save(draw_errors(found), options.out / "bilevel_quadratic")
-    paths += save(draw_outer(found), options.out / "bilevel_quadratic_outer")
+    paths = save(draw_errors(found), options.out / "bilevel_quadratic", dpi=DPI)
+    paths += save(draw_outer(found), options.out / "bilevel_quadratic_outer", dpi=DPI)
     console = Console(width=160)  # wide enough not to wrap the lines of a table
     console.print(LEGEND)
     for table in tables(found):

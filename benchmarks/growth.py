@@ -47,6 +47,14 @@ DEEP = (
     *("method=bimdsm", "method.n_lower_steps=5", "data=image_folder", "data.path=.", "data.channels=1", "data.size=16"),
     *("model.h_dim=50", "model.head_dim=256", "model.network.channels=16", "posterior.network.widths=[8,16,32]"),
 )
+VAGES = ("method=vages_dsm", *GRBM)
+# What the titles of the figures say of each of these settings.
+SUBJECTS = {
+    BIDSM: "BiDSM, GRBM: d = 512, 256 latents, batch 100, K = N = 5, but for the x axis",
+    VAGES: "VaGES-DSM, GRBM: d = 512, 256 latents, batch 100, K = 5",
+    DEEP: "BiMDSM, deep model of grey images: K = 5, N = 0",
+    (): "BiDSM, Frey faces: K = N = 5",
+}
 FACES = "BiDSM K=5 N=5, Frey faces"  # the name of this cell in benchmarks.scaling
 PROCESSES = tuple(2**i for i in range(1 + int(math.log2(min(os.cpu_count() or 1, 8)))))
 
@@ -91,7 +99,7 @@ AXES = (
     Axis("batch_size", "batch size", (50, 100, 200, 400, 800, 1600, 3200), None, BIDSM, 100, 1),
     Axis("n_lower_steps", "K", (0, 1, 2, 5, 10, 15, 20), "method.n_lower_steps", BIDSM, 100, None),
     Axis("n_unroll", "N", (1, 2, 5, 10, 15, 20), "method.n_unroll", BIDSM, 100, None, FIXED_POINT),
-    Axis("n_particles", "L", (2, 4, 8, 16, 24, 32), "score.n_particles", ("method=vages_dsm", *GRBM), 100, None),
+    Axis("n_particles", "L", (2, 4, 8, 16, 24, 32), "score.n_particles", VAGES, 100, None),
     Axis("image_size", "image size, pixels a side", (16, 24, 32, 48, 64, 96, 128), "data.size", DEEP, 16, 2),
     Axis("n_blocks", "depth, blocks in a stage", (1, 2, 3, 4, 6, 8), "model.network.n_blocks", DEEP, 32, None),
     Axis("image_batch_size", "batch size of images", (8, 16, 32, 64, 128, 256, 512), None, DEEP, 32, 1),
@@ -250,7 +258,8 @@ def main(*words: str) -> int:
             own = measure_processes(axis, QUICK_ITERATIONS if options.quick else ITERATIONS)
         found[axis.name] = own | {"fits": fits(axis, own["rows"])}
         write(options.out, found)
-        save(draw(axis.label, axis.power, **found[axis.name]), options.out / f"speed_{axis.name}", dpi=DPI)
+        figure = draw(axis.label, axis.power, subject=SUBJECTS[axis.base], **found[axis.name])
+        save(figure, options.out / f"speed_{axis.name}", dpi=DPI)
         last = own["rows"][-1]
         text = f"[{i}/{len(chosen)}] {axis.name} = {last['x']}: {1e3 * last['seconds']:.1f} ms"
         console.print(text, markup=False, highlight=False)

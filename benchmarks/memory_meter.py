@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import re
 from pathlib import Path
 
@@ -34,6 +36,10 @@ class MemoryMeter:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif RESET.exists():
+            if platform.libc_ver()[0] == "glibc":
+                ctypes.CDLL(None).malloc_trim(
+                    0
+                )  # memory that was freed and kept would serve the next tensors uncounted
             RESET.write_text("5")  # "5" resets the recorded peak
         self.start = self._peak()
 

@@ -13,11 +13,12 @@ from eblvm_lit.figures.style import COLOURS, DASHES, INK, new_figure, open_frame
 
 __all__ = ["draw_errors", "draw_outer"]
 
-ROWS = {"errors": r"error at $\phi^*$", "away": r"error near $\phi^*$"}
+WIDTH = 7.0  # inches: a page shows a picture at about 700 pixels
+ROWS = {"errors": r"The error at the optimum $\phi^*$", "away": r"The error where $\phi$ is 1 % away from $\phi^*$"}
 # The place determines an estimator's colour and dash, which are the same in both figures.
 PLACES = {name: i for i, name in enumerate(ESTIMATORS)} | {"N = 0": 0, "N = 1": 1, "penalty, 10 steps": 5}
 LABELS = ("radius r", "multiplier λ / κ", r"$\|\phi - \phi^*\|\ /\ \|\phi^*\|$")
-TITLES = ("finite difference, q = 1", "penalty", "implicit, CG")
+TITLES = ("finite difference (G quartic)", "penalty", "implicit, CG")
 
 
 def logarithmic(axes: Axes, title: str, floor: float, top: float | None = None) -> None:
@@ -43,40 +44,43 @@ def curves(axes: Axes, rows: dict[str, list[dict[str, float]]]) -> None:
 def draw_errors(found: dict[str, Any]) -> Figure:
     """Draw errors of hypergradients against evaluations, at phi* and away from it, and biases.
 
-    The first two rows have one panel per condition number, the last row has one panel per kind of bias.
+    Each of the three rows has its title and its legend. The first two have one panel per condition number, the last has
+    one panel per kind of bias.
     """
-    figure = new_figure(9, 7.4)
-    grid = figure.add_gridspec(3, 12)
-    for row, (setting, label) in enumerate(ROWS.items()):
-        width = 12 // len(found[setting])
-        for column, (kappa, rows) in enumerate(found[setting].items()):
-            axes = figure.add_subplot(grid[row, width * column : width * (column + 1)])
+    figure = new_figure(WIDTH, 8.2)
+    *rows, last = figure.subfigures(3, 1, height_ratios=(1.12, 1, 1))
+    for part, (setting, title) in zip(rows, ROWS.items(), strict=True):
+        part.suptitle(title, fontsize=10)
+        panels = part.subplots(1, len(found[setting]), sharey=True, squeeze=False)[0]
+        for axes, (kappa, errors) in zip(panels, found[setting].items(), strict=True):
             logarithmic(axes, f"κ = {kappa:,}", 1e-9, 3.0)
-            curves(axes, rows)
+            curves(axes, errors)
             axes.axhline(1e-3, color=INK, linewidth=0.6)
             axes.set_xlabel("evaluations")
-            if column == 0:
-                axes.set_ylabel(label)
-            if row == column == 0:
-                figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, handlelength=3.5)
-    for column, (title, label) in enumerate(zip(TITLES, LABELS, strict=True)):
-        axes = figure.add_subplot(grid[2, 4 * column : 4 * column + 4])
+        panels[0].set_ylabel("relative error")
+        # A row of the legend takes as much height as a tenth of the panels.
+        handles, labels = panels[0].get_legend_handles_labels()
+        part.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=3.5, columnspacing=1.2)
+    last.suptitle("The error that no number of steps removes", fontsize=10)
+    for column, (axes, title, label) in enumerate(zip(last.subplots(1, 3), TITLES, LABELS, strict=True)):
         logarithmic(axes, title, (1e-9, 1e-6, 1e-6)[column], 10.0)
         for i, (kappa, biases) in enumerate(found["biases"].items()):
-            rows = list(biases.values())[column]
+            errors = list(biases.values())[column]
             unit = kappa if column == 1 else 1
-            axes.plot([r["at"] / unit for r in rows], [r["error"] for r in rows], label=f"κ = {kappa:,}", **look(i))
+            axes.plot([r["at"] / unit for r in errors], [r["error"] for r in errors], label=f"κ = {kappa:,}", **look(i))
         axes.set_xlabel(label)
         if column == 0:
             axes.set_ylabel("relative error")
             axes.legend(loc="upper left")
+        else:  # the lines of all kappas coincide
+            axes.text(0.5, 0.9, "equal for every κ", transform=axes.transAxes, ha="center", fontsize=8)
     return figure
 
 
 @styled
 def draw_outer(found: dict[str, Any]) -> Figure:
     """Draw the distance of theta from the solution against evaluations, one panel per condition number."""
-    figure = new_figure(8, 3.6)
+    figure = new_figure(WIDTH, 3.4)
     panels = figure.subplots(1, len(found["outer"]), squeeze=False)[0]
     for axes, (kappa, rows) in zip(panels, found["outer"].items(), strict=True):
         logarithmic(axes, f"κ = {kappa:,}", 1e-4, 10.0)

@@ -1,4 +1,4 @@
-"""Makes schema.json of this folder and the classes that its files name, for editors to complete keys (make schema)."""
+"""Makes schema.json from this folder and from the classes that its files name; editors use it to complete keys."""
 
 import functools
 import importlib
@@ -23,7 +23,7 @@ GROUPS = sorted({path.parent.name for path in CONF.glob("*/*.yaml")} - {"hydra",
 
 
 def of_annotation(annotation: Any) -> dict[str, Any]:
-    """What an argument may be; nothing is said of objects, which are written as parts of their own."""
+    """Return the schema of an argument's annotation; it is empty for objects, which are written as separate parts."""
     try:
         found = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
     except (PydanticUserError, TypeError):
@@ -35,7 +35,7 @@ def of_annotation(annotation: Any) -> dict[str, Any]:
 
 @functools.cache
 def of_class(target: str) -> dict[str, dict[str, Any]]:
-    """The arguments of a class, with their types and what its docstring says of them."""
+    """Return the schema of each argument of a class, with its type and its description from the docstring."""
     module, _, name = target.rpartition(".")
     cls = getattr(importlib.import_module(module), name)
     own = target.startswith("eblvm_lit.")
@@ -52,17 +52,17 @@ def of_class(target: str) -> dict[str, dict[str, Any]]:
 
 
 def grow(node: dict[str, Any], value: Any, *, of_classes: bool) -> None:
-    """Add the keys of one file's part to what is known of its place; parts of two classes have the keys of both.
+    """Add the keys of a part of a file to the schema of its place, which may have the keys of several classes.
 
     Args:
-        node: What is known of the place.
+        node: The schema of the place.
         value: The part.
-        of_classes: Whether the arguments of classes are added, which have types, or the keys of files, which have none.
+        of_classes: Whether to add the arguments of classes, which have types, or the keys of files, which have none.
     """
     known = node.setdefault("properties", {})
     for key, schema in of_class(value["_target_"]).items() if of_classes and "_target_" in value else ():
         before = known.setdefault(key, deepcopy(schema))
-        if "anyOf" in before and "anyOf" in schema:  # what either takes
+        if "anyOf" in before and "anyOf" in schema:  # values that one of the two classes accepts
             before["anyOf"] += [other for other in schema["anyOf"] if other not in before["anyOf"]]
         else:
             before.pop("anyOf", None)
@@ -78,20 +78,20 @@ def grow(node: dict[str, Any], value: Any, *, of_classes: bool) -> None:
 
 @functools.cache
 def read(path: Path) -> tuple[str, dict[str, Any]]:
-    """A file's text and content."""
+    """Return the text and the content of a file."""
     text = path.read_text()
     return text, yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
 
 def at(root: dict[str, Any], place: str) -> dict[str, Any]:
-    """The node of a dotted place."""
+    """Return the schema of a dotted place, and create it if there is none."""
     for key in filter(None, place.split(".")):
         root = root.setdefault("properties", {}).setdefault(key, {})
     return root
 
 
 def choices(places: dict[str, set[str]]) -> dict[str, Any]:
-    """What a defaults list takes: the options of each group, at each of its places."""
+    """Return the schema of a defaults list, which contains the options of each group at each of its places."""
     entries = {}
     for group in GROUPS:
         options = sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
@@ -102,34 +102,35 @@ def choices(places: dict[str, set[str]]) -> dict[str, Any]:
 
 
 def places_of(path: Path, places: dict[str, set[str]]) -> list[str]:
-    """Where the keys of a file stand: where a defaults list puts the file or its group, or under the group's name."""
+    """Return the places of a file's keys: where defaults lists put the file or its group, or the group's name."""
     package = "" if path.parent == CONF or "@package _global_" in read(path)[0] else path.parent.name
     return sorted(places[f"{path.parent.name}/{path.stem}"] or places[package] or {package})
 
 
 def comments(text: str) -> list[tuple[str, str]]:
-    """The keys at the top of a file that have a comment, behind the key or in the lines above it, and the comment."""
+    """Return the top-level keys that have a comment, in the same line or in the lines above, with the comment."""
     found = re.findall(r"(?m)^((?:# .*\n)*)(\w+): .+?(?: # (.+))?$", text)
     above = [(key, " ".join(re.findall(r"(?m)^# (.*)$", lines)), behind) for lines, key, behind in found]
     return [(key, behind or lines) for key, lines, behind in above if behind or lines]
 
 
 def schema() -> dict[str, Any]:
-    """The schema of an experiment file: all keys that some choice of options has."""
+    """Return the schema of an experiment file, with all keys that some choice of options has."""
     root: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
     places: dict[str, set[str]] = defaultdict(set)
     files = [path for group in (*GROUPS, "experiment") for path in sorted((CONF / group).glob("*.yaml"))]
     files.insert(0, CONF / "config.yaml")
-    for path in files * 3:  # a file may place a group in the place of its own
+    for path in files * 3:  # three passes, because a file may put a group at a place that depends on its own place
         for entry in read(path)[1].get("defaults", ()):
-            for name in entry if isinstance(entry, dict) else [f"{path.parent.name}/{entry}"]:  # a file beside this one
+            # an entry that is not a mapping names a file of the same folder
+            for name in entry if isinstance(entry, dict) else [f"{path.parent.name}/{entry}"]:
                 if found := re.fullmatch(r"(?:override )?/?([\w/]+)@([\w.]+)", name):
                     places[found[1]] |= {f"{place}.{found[2]}".lstrip(".") for place in places_of(path, places)}
     for path, of_classes in ((path, of_classes) for of_classes in (True, False) for path in files):
         for place in places_of(path, places):
             content = {key: value for key, value in read(path)[1].items() if key != "defaults"}
             grow(at(root, place), content, of_classes=of_classes)
-    trainer = {**TRAINER, "devices": int | str | list[int]}  # of each machine; how many this one can have is no matter
+    trainer = {**TRAINER, "devices": int | str | list[int]}  # the number of devices may be larger than this machine's
     for node, settings in ((root, RUN), (at(root, "trainer"), trainer)):
         for key, annotation in settings.items():
             child = at(node, key)

@@ -24,7 +24,7 @@ GROUP = "job.group"
 
 
 def best(metric: str) -> str:
-    """The W&B summary that holds the best value of a metric.
+    """Return the name of the W&B summary with the best value of a metric.
 
     Example:
         >>> best("test/fisher"), best("test/log_likelihood"), best("train/upper_lr")
@@ -34,7 +34,7 @@ def best(metric: str) -> str:
 
 
 def build(entity: str, project: str) -> Any:
-    """Build the workspace, results first, without sending it: needs ``pip install wandb-workspaces``."""
+    """Build the workspace, results first, without sending it; this needs ``pip install wandb-workspaces``."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 

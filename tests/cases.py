@@ -1,8 +1,8 @@
-"""Every part of a method with whatever closed form it has: the rows over which batteries of identities run.
+"""Tables of every part of a method with the closed forms that it has; batteries of identities run over their rows.
 
-A new class needs one row here (``test_cases.py`` asks for it). Builders run inside a test, after its dtype
-and seed are set. Expectations are taken over nodes with weights, never over samples, so that identities hold
-to rounding.
+A new class needs one row in these tables; ``test_cases.py`` fails without it. A row's builder is called inside a test,
+after the test has set the dtype and the seed. Expectations are weighted sums over nodes, never means of samples, so
+that identities are exact up to rounding.
 """
 
 import itertools
@@ -16,14 +16,21 @@ import torch
 from torch.distributions import Bernoulli, Distribution, Independent, Normal, register_kl
 
 import eblvm_lit as eb
+from eblvm_lit.core.noise_levels import NoiseRange
+from eblvm_lit.energies.noise_conditional import (
+    NoiseConditionalEnergy,
+    NoiseConditionalFreeEnergy,
+)
 from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
+from eblvm_lit.objectives.dual import Dual
 from eblvm_lit.optimizers.late_start import LateStart
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
+from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior, PosteriorAtLevel
 from eblvm_lit.scores.particles import ExactParticles, RefinedParticles
 from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VariationalFunction
 
@@ -34,7 +41,7 @@ IMAGE = (1, 8, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A name for the test's id, and a builder."""
+    """A row of a table: a name, which becomes the test's id, and a builder."""
 
     name: str
     make: Callable[..., Any]
@@ -47,23 +54,23 @@ class Case:
 
 
 def product(values, d):
-    """All d-tuples of values, shape (len(values)^d, d)."""
+    """Return all tuples of d of the values, shape (len(values)^d, d)."""
     return torch.tensor(list(itertools.product(torch.as_tensor(values).tolist(), repeat=d)))
 
 
 def hermite(n, d):
-    """Nodes (n^d, d) and weights (n^d,) of an expectation over N(0, I), exact up to degree 2n - 1."""
+    """Return nodes (n^d, d) and weights (n^d,) of an expectation over N(0, I), exact up to degree 2n - 1."""
     x, w = np.polynomial.hermite_e.hermegauss(n)
     return product(x, d), product(w / w.sum(), d).prod(-1)
 
 
 def binary(m):
-    """All binary states, shape (2^m, m)."""
+    """Return all states of m bits, shape (2^m, m)."""
     return product([0.0, 1.0], m)
 
 
 def randomise(module, scale=0.6):
-    """Give every trainable parameter a random value: none is zero, no two are equal."""
+    """Give every trainable parameter a random value, so that none is zero and no two are equal."""
     for p in module.parameters():
         if p.requires_grad:
             torch.nn.init.normal_(p, std=scale)
@@ -71,7 +78,7 @@ def randomise(module, scale=0.6):
 
 
 def enumerated_free_energy(case, energy, v):
-    """F(v), shape (B,), from E alone."""
+    """Compute F(v), shape (B,), from values of E(v, h) only."""
     h, log_weight = case.nodes(energy)
     return -(log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
 
@@ -81,14 +88,14 @@ def enumerated_free_energy(case, energy, v):
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyCase(Case):
-    """An energy, with what is known of it; a field that is None leaves out the tests that need it.
+    """An energy with what is known about it; a field that is None leaves out the tests that need it.
 
     formula(energy, x, y): E(x, y) of one x (d,) and one y (H,), written out term by term, as on paper.
-    nodes(energy): h (S, H) and log-weights (S,), with sum_s exp(w_s) f(h_s) the sum or integral of f over h.
-    conditional(energy, v): p(h|v), a distribution.
-    exact_posterior(energy): a posterior that equals p(h|v); None where no family has one.
-    event_shape: of v.
-    binary: whether the latents are bits.
+    nodes(energy): Points h (S, H) and log-weights w (S,); sum_s exp(w_s) f(h_s) is the sum or integral of f over h.
+    conditional(energy, v): The distribution p(h|v) as an object of torch.distributions.
+    exact_posterior(energy): A posterior that equals p(h|v); None if no family of posteriors contains p(h|v).
+    event_shape: The shape of v without the batch.
+    binary: Whether the latents are bits.
     """
 
     event_shape: tuple[int, ...] = (V_DIM,)
@@ -142,7 +149,7 @@ def grbm_case(name, **options):
 
 
 class Bits(Distribution):
-    """Bits that depend on one another. log_prob_of: maps h (*L, B, H) to log-probabilities (*L, B)."""
+    """A distribution of dependent bits; log_prob_of maps h (*L, B, H) to log-probabilities (*L, B)."""
 
     def __init__(self, log_prob_of):
         super().__init__(validate_args=False)
@@ -156,7 +163,7 @@ def kl_of_bits(q, p):
 
 
 def coupled_bits(energy, v):
-    """p(h|v) of a coupled GRBM, summed over states with the pairs one by one."""
+    """Return p(h|v) of a coupled GRBM, computed from its definition: a loop over pairs, and a sum over all states."""
 
     def weight(h):
         total = (h * (energy.c + v @ energy.coupling())).sum(-1)
@@ -225,12 +232,24 @@ def deep_vector():
 
 def joint_spectral():
     energy = JointSpectralEnergy(network=tiny_mlp(), h_dim=H_DIM, h_widths=[4, 4], output="identity")
-    return randomise(energy, 0.4).eval()  # with the spectral norms it has: each pass in training moves them
+    return randomise(energy, 0.4).eval()  # eval, because in training mode each forward pass changes the spectral norms
 
 
 def energy_case(name, make, scale=0.4, event_shape=(V_DIM,)):
-    """One whose latents have no closed form, or which has none."""
+    """Return the row of an energy whose free energy, log Z and conditionals are not known in closed form."""
     return EnergyCase(name=name, make=lambda: randomise(make(), scale), event_shape=event_shape)
+
+
+def at_every_level(n_inputs=V_DIM):
+    """Return a joint energy of n_inputs - 1 noised coordinates and their noise level."""
+    inner = eb.DeepVectorEnergy(v_dim=n_inputs, h_dim=H_DIM, head_dim=6, widths=[5, 4])
+    return NoiseConditionalEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
+
+
+def grbm_at_every_level(n_inputs=V_DIM):
+    """Return an energy of n_inputs - 1 noised coordinates and their noise level, with binary latents and F(w)."""
+    inner = eb.GRBM(v_dim=n_inputs, h_dim=H_DIM)
+    return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
 ENERGIES = [
@@ -252,6 +271,10 @@ ENERGIES = [
         make=lambda: latent_prior(TransposedConv(v_shape=IMAGE, h_dim=H_DIM, width=2)),
         event_shape=IMAGE,
     ),
+    energy_case("noise-conditional", at_every_level),
+    replace(energy_case("noise-conditional-grbm", grbm_at_every_level), binary=True),
+    energy_case("at-level", lambda: at_every_level(V_DIM + 1).at_level(0.5)),
+    replace(energy_case("at-level-grbm", lambda: grbm_at_every_level(V_DIM + 1).at_level(0.5)), binary=True),
     energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),
     EnergyCase(name="joint-spectral", make=joint_spectral),
     EnergyCase(
@@ -280,7 +303,7 @@ def spectral(hidden):
     return eb.SpectralEnergy(network=tiny_mlp(), hidden=hidden, output="softplus").eval()
 
 
-# Energies of v alone, which the batteries over E(v, h) are not about (see test_deep.py).
+# Energies that have no latents; test_deep.py tests them, and the batteries over E(v, h) leave them out.
 VISIBLE_ENERGIES = [
     *(deep_visible(kind, head) for head in ("quadratic", "squared_norm") for kind in ("vector", "image")),
     energy_case("deep-reference", lambda: eb.DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
@@ -288,6 +311,7 @@ VISIBLE_ENERGIES = [
     energy_case("spectral-linear", lambda: spectral(hidden=False)),
     energy_case("mlp", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
     energy_case("mlp-normal", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
+    energy_case("mlp-frequencies", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0, n_frequencies=3)),
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------
@@ -295,11 +319,11 @@ VISIBLE_ENERGIES = [
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorCase(Case):
-    """A posterior of v (B, *event_shape), h (B, 3).
+    """A posterior of latents h (B, 3) given v (B, *event_shape).
 
-    distribution(q, v): q(h|v), as torch has it.
-    nodes(q, v): noise (S, B, H) and weights (S, B) whose weighted samples have q(h|v)'s exact moments up to
-        degree 5 (of binary h: all moments); None for a relaxation.
+    distribution(q, v): The distribution q(h|v) as an object of torch.distributions.
+    nodes(q, v): Noise (S, B, H) and weights (S, B) whose weighted samples have the exact moments of q(h|v) up to degree
+    5, and all moments for binary h; None for a relaxation.
     """
 
     distribution: Callable
@@ -315,7 +339,7 @@ def normal_nodes(q, v):
 def bernoulli_nodes(q, v):
     h = binary(q.h_dim).unsqueeze(1)
     p = q.mean(v).detach()
-    # u > 1 - p gives h = 1: take the middle of each range
+    # h is 1 where u > 1 - p, so that the middles of the two ranges of u stand for the two values
     return h * (1 - p / 2) + (1 - h) * (1 - p) / 2, (h * p + (1 - h) * (1 - p)).prod(-1)
 
 
@@ -333,7 +357,7 @@ def gaussian_case(name, make, event_shape=(V_DIM,), scale=0.4):
         name=name,
         make=lambda: randomise(make(), scale),
         event_shape=event_shape,
-        distribution=lambda q, v: normal(q.moments(v)[0], q.moments(v)[1].exp()),
+        distribution=lambda q, v: normal(q.distribution_params(v)[0], q.distribution_params(v)[1].exp()),
         nodes=normal_nodes,
     )
 
@@ -349,13 +373,25 @@ POSTERIORS = [
         event_shape=IMAGE,
         scale=0.2,
     ),
+    gaussian_case(
+        "noise-conditional",
+        lambda: NoiseConditionalPosterior(
+            posterior=eb.NetworkGaussianPosterior(network=tiny_mlp(), h_dim=H_DIM),
+            noise_range=NoiseRange(mean=0.3, std=1.4),
+        ),
+    ),
+    gaussian_case(
+        "at-level",
+        lambda: PosteriorAtLevel(eb.LinearGaussianPosterior(v_dim=V_DIM + 1, h_dim=H_DIM), 0.5),
+    ),
     gaussian_case("encoder", lambda: EncoderPosterior(network=tiny_mlp(), h_dim=H_DIM)),
     gaussian_case("encoder-spectral", lambda: SpectralEncoderPosterior(network=tiny_mlp(), h_dim=H_DIM).eval()),
 ]
 
 
 def fits(energy_case, posterior_case):
-    """Whether both have binary, or both have continuous latents, of the same kind of v."""
+    """Return whether the energy and the posterior have the same kind of v, and both binary or both continuous
+    latents."""
     same_v = energy_case.event_shape == posterior_case.event_shape
     return same_v and energy_case.binary == posterior_case.name.startswith("bernoulli")
 
@@ -367,11 +403,11 @@ PAIRS = [(e, q) for e in ENERGIES for q in POSTERIORS if fits(e, q)]
 
 @dataclass(frozen=True, kw_only=True)
 class DivergenceCase(Case):
-    """A divergence.
+    """A divergence between q(h|v) and p(h|v), with its exact values.
 
-    expected(p, q, free_energy): its exact expectation (B,) for two distributions of h and F(v), or None.
-    continuous: whether it needs continuous latents.
-    at_posterior(free_energy): its value for any noise where q is the true posterior.
+    expected(p, q, free_energy): Its expectation (B,) over q for two distributions of h, given F(v); None if unknown.
+    continuous: Whether it needs continuous latents.
+    at_posterior(free_energy): Its value if q(h|v) = p(h|v), which is then the same for any noise.
     """
 
     expected: Callable | None = None
@@ -386,7 +422,7 @@ def expected_kl(p, q, free_energy):
 def expected_fisher(p, q, free_energy):
     s = q.base_dist.scale / p.base_dist.scale
     gap = q.base_dist.loc - p.base_dist.loc
-    return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # p has unit scale
+    return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # the standard deviations of p are one
 
 
 def fisher_case(name, **options):
@@ -408,10 +444,10 @@ DIVERGENCES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCase(Case):
-    """A score. make(energy_case, energy, v, noise): its score function with the true posterior.
+    """An estimator of scores; make(energy_case, energy, v, noise) builds its function with q(h|v) = p(h|v).
 
-    classes: what is covered.
-    of_real_latents: whether it is for these, too.
+    classes: The classes that the row tests.
+    of_real_latents: Whether the estimator can be used with continuous latents.
     """
 
     classes: tuple[type, ...]
@@ -457,12 +493,12 @@ SCORES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveCase(Case):
-    """An objective.
+    """An objective with its exact expectations.
 
-    nodes(objective, d): noise (S, ...) and weights (S,) of the exact expectation of polynomials of degree at
-        most 5, for one example of shape (d,).
-    gaussian(objective, P, mu, m, S): the exact expectation for data N(m, S) and the score -P (x - mu).
-    precision(objective): the P that minimises it for data N(0, 1).
+    nodes(objective, d): Noise (S, ...) and weights (S,) for one example of shape (d,), which give the exact expectation
+    of polynomials of degree at most 5.
+    gaussian(objective, P, mu, m, S): The exact expectation for data N(m, S) and the score -P (x - mu).
+    precision(objective): The P that minimises the expectation for data N(0, 1).
     """
 
     nodes: Callable
@@ -547,7 +583,11 @@ OBJECTIVES = [
     mdsm_case("geometric"),
 ]
 
-# Objectives whose loss is one of pairs of examples: no row of the batteries over single ones (see test_ksd.py).
+# The objective of energies that know the noise level: the score it takes has one coordinate more (see test_dual.py).
+LEVEL_OBJECTIVES = [Case(name="dual", make=lambda: Dual(noise_range=NoiseRange(smallest=0.01)))]
+
+# Objectives that are sums over pairs of examples: test_ksd.py tests them, because the batteries need a loss per
+# example.
 PAIRED_OBJECTIVES = [
     Case(name="ksd", make=lambda: eb.KSD(bandwidth=0.7)),
     Case(name="ksd-one-sided", make=lambda: eb.KSD(bandwidth=0.7, pairs="one_sided")),
@@ -558,7 +598,7 @@ PAIRED_OBJECTIVES = [
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDistributionCase(Case):
-    """A noise distribution of v (B, 2). truth(p_n): it, as torch has it; fitted: whether to the data."""
+    """A noise distribution of v (B, 2); truth(p_n) is the same distribution in torch.distributions."""
 
     truth: Callable
     fitted: bool = False
@@ -590,10 +630,10 @@ NOISE_DISTRIBUTIONS = [
 
 @dataclass(frozen=True, kw_only=True)
 class LogDensityCase(Case):
-    """A log-density. make(energy_case, energy): it, with q(h|v) = p(h|v) if it has a posterior.
+    """A log-density; make(energy_case, energy) builds it, with q(h|v) = p(h|v) if it has a posterior.
 
-    classes: what is covered.
-    of: the energies that have it.
+    classes: The classes that the row tests.
+    of: The rows of the energies for which it can be computed.
     """
 
     classes: tuple[type, ...]
@@ -619,10 +659,10 @@ LOG_DENSITIES = [
 
 @dataclass(frozen=True, kw_only=True)
 class DensityLossCase(Case):
-    """A loss of log-densities. make(kind, energy, **options): a method of one of its two classes, at a log Z.
+    """A loss of log-densities; make(kind, energy, **options) builds a method of one of its two classes.
 
-    classes: the loss of any log-density, and the one that is given a posterior's arguments in their place.
-    preset: what the second one sets of the bound.
+    classes: The class that takes a log-density, and the class that takes the arguments of a posterior's bound instead.
+    preset: The options of the bound that the second class sets.
     """
 
     classes: tuple[type, ...]
@@ -662,9 +702,9 @@ DENSITY_LOSSES = [
 class HypergradientCase(Case):
     """A hypergradient on a quadratic lower problem with Hessian H, descended with step size alpha.
 
-    n_steps: how many steps phi takes before J is evaluated.
-    inverse(H, alpha): what stands for the inverse of H.
-    make(alpha): the hypergradient.
+    n_steps: The number of descent steps of phi before J is evaluated.
+    inverse(H, alpha): The matrix by which the hypergradient approximates the inverse of H.
+    make(alpha): The hypergradient.
     """
 
     n_steps: int
@@ -672,7 +712,7 @@ class HypergradientCase(Case):
 
 
 def series(n):
-    """alpha sum_{i<n} (I - alpha H)^i."""
+    """Return the function that computes alpha sum_{i<n} (I - alpha H)^i."""
 
     def inverse(H, alpha):
         contraction = torch.eye(len(H)) - alpha * H
@@ -714,18 +754,19 @@ HYPERGRADIENTS = [
     *(unroll_case(n, plain=True) for n in (0, 1, 2, 5)),
     *(unroll_case(n, plain=False) for n in (0, 1, 3)),
     hyper_case("implicit-cg-5", lambda alpha: eb.Implicit(n_terms=5), exact_inverse),
-    hyper_case("implicit-cg-12", lambda alpha: eb.Implicit(n_terms=12), exact_inverse),  # phi's dimension is 5
+    # the lower problem has 5 dimensions, so that 12 iterations of CG are exact
+    hyper_case("implicit-cg-12", lambda alpha: eb.Implicit(n_terms=12), exact_inverse),
     hyper_case("implicit-cg-damped", lambda alpha: eb.Implicit(n_terms=5, damping=0.3), damped_inverse),
     *(neumann_case(n) for n in (1, 4)),
     hyper_case("warm-cg-5", lambda alpha: warm(n_steps=5), exact_inverse),
     hyper_case("warm-cg-damped", lambda alpha: warm(n_steps=5, damping=0.3), damped_inverse),
     hyper_case("warm-descent-1", lambda alpha: warm(n_steps=1, step_size=alpha), series(1)),
     hyper_case("warm-descent-4", lambda alpha: warm(n_steps=4, step_size=alpha), series(4)),
-    # exact: G is quadratic
+    # exact, because G is quadratic
     hyper_case("finite-difference", lambda alpha: eb.FiniteDifference(adjoint=eb.Implicit(n_terms=5)), exact_inverse),
 ]
 
-# Hypergradients that no fixed matrix stands for (see test_fixed_point.py and test_single_loop.py).
+# Hypergradients that do not replace the inverse of H by a fixed matrix; test_fixed_point.py and test_warm.py test them.
 OTHER_HYPERGRADIENTS = [
     Case(name="fixed-point", make=lambda alpha: eb.FixedPoint()),
     Case(name="adam-adjoint", make=lambda alpha: eb.AdamAdjoint(scale=alpha)),
@@ -737,7 +778,7 @@ OTHER_HYPERGRADIENTS = [
 
 @dataclass(frozen=True, kw_only=True)
 class TwinCase(Case):
-    """Something torch has too. twin(...): torch's."""
+    """An optimizer or a schedule that torch also has; twin(...) builds torch's version."""
 
     twin: Callable
 
@@ -751,7 +792,7 @@ def adam_case(name, **options):
 
 
 class LateTwin(torch.optim.Adam):
-    """Adam of torch whose last parameter has no gradient in the first step."""
+    """Torch's Adam, where the last parameter has no gradient in the first step."""
 
     def step(self):
         last = self.param_groups[0]["params"][-1]
@@ -802,9 +843,9 @@ SCHEDULES = [
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicsCase(Case):
-    """Dynamics whose chains reach the distribution of models of width one, exactly but for the step of the first.
+    """Dynamics whose chains converge to the model's distribution if its modes are not separated.
 
-    across: those that also reach the weights of modes that lie apart, or None.
+    across: Builds the same dynamics with more steps, which also find the weights of separated modes; None if they cannot.
     """
 
     across: Callable | None = None

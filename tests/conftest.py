@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Fixtures and settings that all tests share."""
 
 import copy
 import gc
@@ -7,21 +7,22 @@ import resource
 import signal
 from pathlib import Path
 
-# Everything here is small: threads only wait for each other. Set before torch is loaded, and inherited by subprocesses.
+# All tensors are small, so that more threads would only wait for one another. The variable is set before torch is
+# loaded, and subprocesses inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
-# In the background of nohup SIGHUP is ignored, and a run that is started there ignores it, too: tests of it could not pass.
+# nohup makes a process ignore SIGHUP, and the runs that it starts inherit this, so that tests of SIGHUP would fail.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-PEAKS = {}  # GB, by worker
+PEAKS = {}  # the peak memory in GB of each worker
 
 
 def peak_memory():
-    """The most that this process, or one that it has waited for, has had in memory, in GB."""
+    """Return the peak memory of this process or of its largest child that has ended, in GB."""
     return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 2**20
 
 
@@ -43,16 +44,18 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_old_is_looked_through():
-    """Each run begins with a garbage collection: what was there before the file, all that is imported, is left out."""
+    """Keep all objects that exist before a file's tests out of garbage collections, because each run begins with
+    one."""
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()  # or triton tells at exit what it thinks has leaked
+    gc.unfreeze()  # triton would report these objects as leaks at exit
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk():
-    """Nothing here cuts the power, and a run writes a score of files: each would wait for its turn on the disk."""
+    """Replace ``os.fsync`` by nothing: no test cuts the power, and a run would wait for the disk at each of its 20
+    files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -60,7 +63,7 @@ def no_waiting_for_the_disk():
 
 @pytest.fixture(scope="session", autouse=True)
 def each_file_of_conf_is_parsed_once():
-    """A composition reads forty of them, and to parse them takes a quarter of its time."""
+    """Cache the parsed files of conf/: a composition reads forty of them, and parsing takes a quarter of its time."""
     load = OmegaConf.load
     parsed = {}
 
@@ -77,13 +80,13 @@ def each_file_of_conf_is_parsed_once():
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """A test finds the same random numbers in any order of the tests."""
+    """Seed torch before each test, so that its random numbers do not depend on the order of the tests."""
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def float64():
-    """Double precision, so that identities are told from approximations; and a fixed seed."""
+    """Set double precision, so that identities differ from approximations by more than rounding, and a fixed seed."""
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield
@@ -92,7 +95,8 @@ def float64():
 
 @pytest.fixture
 def unrendered(monkeypatch):
-    """Figures are drawn, and files of their names written, but not rendered: most of the time of a short run."""
+    """Write empty pictures instead of rendered ones: figures are drawn, but rendering takes most of a short run's
+    time."""
     from matplotlib.figure import Figure
     from PIL import Image
 
@@ -101,7 +105,7 @@ def unrendered(monkeypatch):
 
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory):
-    """An honest checkpoint's content."""
+    """Return the content of a valid checkpoint, from a run of one iteration."""
     from eblvm_lit.training.checkpoint_io import load_checkpoint
     from helpers.shell import train
 
@@ -112,13 +116,13 @@ def honest(tmp_path_factory):
 
 @pytest.fixture
 def content(honest):
-    """The same, for a test to spoil."""
+    """Return a copy of the valid checkpoint's content, which a test may change."""
     return copy.deepcopy(honest)
 
 
 @pytest.fixture
 def sentinel(tmp_path):
-    """A file that is there if anything was executed."""
+    """Return the path of a file that malicious code would create, and fail if it exists after the test."""
     path = tmp_path / "executed"
     yield path
     assert not path.exists()

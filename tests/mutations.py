@@ -1,7 +1,7 @@
-"""Small errors in the mathematics, one at a time, and whether the tests that are named for each of them fail.
+"""Makes small errors in the mathematics, one at a time, and checks that the tests listed for each of them fail.
 
-Each error is made in a copy of the package, whose tests run in a fork of this process: the libraries are loaded once.
-The table is mutations.toml: an error is named by the equation that it breaks.
+Each error is made in a copy of the package, and its tests run in a fork of this process, so that libraries are loaded
+only once. The table is mutations.toml; an entry's name is the equation that it breaks.
 """
 
 import argparse
@@ -21,32 +21,33 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 PACKAGE = ROOT / "src" / "eblvm_lit"
-# What the package and its tests load, and takes long; none of these loads the package.
+# Libraries that the package and its tests import and that load slowly; none of them imports the package.
 LIBRARIES = (
     *("torch", "torch.distributed", "torch.optim.swa_utils", "torchvision", "pytorch_lightning", "torchmetrics"),
     *("hydra", "omegaconf", "scipy.stats", "sklearn.svm", "sklearn.datasets", "pandas", "matplotlib.pyplot"),
     *("rich.progress", "wandb", "yaml", "hypothesis", "pytest"),
 )
-# Nothing is left in the working tree, the order is that of the table, and plugins are loaded before pytest is.
+# Tests leave no cache in the working tree and run in the order of the table; pytest's rewriting of imported plugins is
+# off, because plugins are loaded earlier.
 OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:randomly")
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-LIMIT = 600  # seconds of one mutation's tests: one that makes them wait forever is no mutation that they find
+LIMIT = 600  # seconds for the tests of one mutation; one after which tests wait forever does not count as found
 # The exit codes of pytest.
 CAUGHT = 1  # a test has failed
 ESCAPED = 0  # no test has failed
 
 
 class Mutation(NamedTuple):
-    """A change of one place of a file, and the tests that should fail by it.
+    """A change at one place of a file, and the tests that should fail because of it.
 
     Attributes:
-        name: The equation or the fact that it breaks.
-        file: Below the package.
-        old: The text there, which occurs once.
-        new: What stands there instead.
-        tests: Names of test functions, with the parameters in brackets where one set of them is enough, and with
-            ``file.py::`` before a name that several files have.
-        slow: Whether its tests take more than about six seconds of the CPU: not in the fast half.
+        name: The equation or the fact that the change breaks.
+        file: The file, relative to the package's folder.
+        old: The text to be replaced, which occurs once in the file.
+        new: The text that replaces it.
+        tests: Names of test functions, with parameters in brackets where one set of them is enough, and with
+        ``file.py::`` in front where several files have a test of this name.
+        slow: Whether the tests take more than about six seconds of processor time; the fast half leaves these out.
     """
 
     name: str
@@ -58,12 +59,12 @@ class Mutation(NamedTuple):
 
 
 def table():
-    """All mutations."""
+    """Return all mutations of the table."""
     return [Mutation(**entry) for entry in tomllib.loads((TESTS / "mutations.toml").read_text())["mutation"]]
 
 
 def test_files():
-    """The files that hold a test function, by its name: wherever below tests/ they are."""
+    """Return the files that contain each test function, by its name."""
     found = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE):
@@ -72,10 +73,10 @@ def test_files():
 
 
 def node(test, files):
-    """pytest's name of a test of the table.
+    """Return the node id that pytest needs for a test of the table.
 
     Raises:
-        LookupError: If no file has it, or several.
+        LookupError: If no file contains the test, or several files do.
     """
     file, _, name = test.rpartition("::")
     paths = [path for path in files.get(name.partition("[")[0], []) if not file or str(path).endswith(f"/{file}")]
@@ -85,7 +86,7 @@ def node(test, files):
 
 
 def stale(mutations, files):
-    """What no longer fits the package and its tests: texts that do not occur once, and tests that are not there."""
+    """Return what no longer fits: texts that do not occur exactly once, and tests that do not exist."""
     found = []
     for mutation in mutations:
         path = PACKAGE / mutation.file
@@ -101,21 +102,22 @@ def stale(mutations, files):
 
 
 def copy_package(source, folder):
-    """A copy of a package's folder, beside the configurations, in a new folder; its place."""
+    """Copy a package's folder into a new folder, link the configurations beside it, and return the path to import
+    from."""
     shutil.copytree(source, folder / "src" / "eblvm_lit")
     (folder / "conf").symlink_to(ROOT / "conf")
     return folder / "src"
 
 
 def apply(mutation, src):
-    """Make the change in a copy."""
+    """Make the change of a mutation in a copy of the package."""
     path = src / "eblvm_lit" / mutation.file
     path.write_text(path.read_text().replace(mutation.old, mutation.new))
     Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def load_libraries():
-    """Load what all tests need, and nothing of the package."""
+    """Import the libraries of all tests, but no module of the package."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in LIBRARIES:
         importlib.import_module(name)
@@ -127,7 +129,7 @@ def load_libraries():
 
 
 def run_tests(src, nodes, log, *options):
-    """Run tests with the package of a copy, in a process of its own that ends with pytest's exit code; its number."""
+    """Run tests on a copy of the package in a forked process, which exits with pytest's code; return its process id."""
     sys.stdout.flush()
     if pid := os.fork():
         return pid
@@ -154,7 +156,8 @@ def run_tests(src, nodes, log, *options):
 
 
 def ended():
-    """Wait for a process of tests to end, with all that it started: its number, exit code and seconds of the CPU."""
+    """Wait for a process of tests, kill what it has left running, and return its id, exit code and processor
+    seconds."""
     pid, status, used = os.wait4(-1, 0)
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
@@ -162,7 +165,7 @@ def ended():
 
 
 def baseline(src, nodes, log):
-    """Whether the tests pass without any mutation."""
+    """Run the tests without a mutation, and return whether all pass."""
     run_tests(src, nodes, log)
     _, code, seconds = ended()
     passed = f"{len(nodes)} tests pass without a mutation ({seconds:.0f} s)."
@@ -171,10 +174,10 @@ def baseline(src, nodes, log):
 
 
 def verdicts(mutations, files, pristine, scratch, jobs):
-    """Each mutation with how its tests ended, the seconds of the CPU, the first that failed and why, and the log."""
+    """Yield each mutation with its exit code, processor seconds, first failure and log."""
     waiting = list(enumerate(mutations))
     running = {}
-    sys.dont_write_bytecode = True  # of a mutated file, that is
+    sys.dont_write_bytecode = True  # the bytecode of a mutated file must not be reused
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -196,13 +199,13 @@ def verdicts(mutations, files, pristine, scratch, jobs):
 
 
 def select(mutations, half, words):
-    """Those of a half whose names or files have some words."""
+    """Select the mutations of a half whose names or files contain some words."""
     kept = [m for m in mutations if half == "all" or m.slow == (half == "slow")]
     return [m for m in kept if words.lower() in f"{m.name} {m.file}".lower()]
 
 
 def parse(argv):
-    """The options of the command."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(prog="make test-mutations", description="Test small errors in the mathematics.")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutations are tested side by side")
     parser.add_argument("--half", choices=("all", "fast", "slow"), default="all", help="the fast ones take 6 s or less")
@@ -212,7 +215,7 @@ def parse(argv):
 
 
 def main(argv=None):
-    """Test the mutations; 1 if one has escaped, 2 if the table is stale or tests fail without a mutation."""
+    """Test the mutations; return 1 if one escaped, and 2 if the table is stale or tests fail without a mutation."""
     options = parse(argv)
     mutations = table()
     files = test_files()
@@ -230,7 +233,7 @@ def main(argv=None):
 
 
 def report(mutations, files, scratch, jobs):
-    """Test mutations, and print how each has ended."""
+    """Test mutations, and print the result of each."""
     pristine = copy_package(PACKAGE, scratch / "pristine")
     nodes = sorted({node(test, files) for mutation in mutations for test in mutation.tests})
     if not baseline(pristine, nodes, scratch / "baseline.log"):

@@ -17,7 +17,7 @@ BUILD = ROOT / "build" / "portable"
 OLDEST = (3, 11)
 EXTRAS = ("test", "dashboards", "joblib", "optuna", "tensorboard", "yardsticks")
 
-# The tests of numbers: what compares numbers that depend on the processor.
+# The tests whose numbers depend on the processor.
 NUMBERS = [
     *("core", "divergences", "energies", "hypergradients", "methods", "networks", "objectives", "optimizers"),
     *("posteriors", "samplers", "scores", "evaluation/studies"),
@@ -30,13 +30,13 @@ NUMBERS = [
 ]
 
 
-# What stands on Hydra and OmegaConf, and the release candidates of both.
+# The tests of what depends on Hydra and OmegaConf, and the release candidates of both libraries.
 SHELL = ["cli", "training/loggers", "training/test_resume.py", "test_schema.py"]
 CANDIDATES = ("hydra-core>=1.4.0rc3", "omegaconf>=2.4.1rc1")
 
 
 class Cell(NamedTuple):
-    """An environment of packages, the variables that its tests run with, and the tests."""
+    """An environment of packages, with the variables and the tests that are run in it."""
 
     environment: str
     variables: dict[str, str]
@@ -62,10 +62,10 @@ CELLS = {
 
 
 def lower_bounds():
-    """The requirements of pyproject.toml, each at its lower bound.
+    """Return the requirements of pyproject.toml, each pinned to its lower bound.
 
-    A bound of three numbers is taken literally (===): == would prefer a build of it for another index, as 2.13.0+cpu,
-    to which the other packages were not built.
+    A bound of three numbers is taken literally (===): == would prefer a build for another index, such as 2.13.0+cpu,
+    with which the other packages do not work.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
@@ -75,7 +75,7 @@ def lower_bounds():
 
 
 def make_environment(name, python, requirements):
-    """The interpreter of a virtual environment; made anew where what it should hold has changed."""
+    """Return the interpreter of a virtual environment, which is created again if its requirements have changed."""
     folder = BUILD / name
     stamp = folder / "made_of"
     content = "\n".join([python, *requirements])
@@ -91,7 +91,7 @@ def make_environment(name, python, requirements):
 
 
 def pythons():
-    """Each Python from 3.11 on that is on the path or among pyenv's, by version."""
+    """Return each Python from 3.11 on that is on the path or installed by pyenv, by version."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [path for path in root.glob("versions/3.*/bin/python") if path.exists()]
     candidates += [path for minor in range(OLDEST[1], 30) if (path := shutil.which(f"python3.{minor}"))]
@@ -106,7 +106,7 @@ def pythons():
 
 @functools.cache
 def interpreter_of(environment):
-    """The interpreter of a cell's environment, or None where there is no such Python."""
+    """Return the interpreter of a cell's environment, or None if its Python is not installed."""
     if environment == "this" or (environment == "oldest" and sys.version_info[:2] == OLDEST):
         return sys.executable
     tested = ["-c", "constraints.txt", "-e", ".[test]"]
@@ -123,12 +123,13 @@ def interpreter_of(environment):
 
 
 def run(name, arguments):
-    """Run a cell's tests: whether all passed, and what pytest counted."""
+    """Run the tests of a cell; return whether all passed, and pytest's counts."""
     cell = CELLS[name]
     try:
         interpreter = interpreter_of(cell.environment)
     except subprocess.CalledProcessError:
-        return cell.environment == "newest", "the packages cannot be installed"  # not all have wheels for the newest
+        # the newest Python may lack wheels of some packages
+        return cell.environment == "newest", "the packages cannot be installed"
     if interpreter is None:
         return True, "skipped: there is no such Python"
     command = [interpreter, "-m", "pytest", *arguments, *(f"tests/{name}" for name in cell.tests)]
@@ -140,7 +141,7 @@ def run(name, arguments):
 
 
 def main():
-    """Run the cells, print the table; exit with 1 if a test has failed."""
+    """Run the cells and print the table; exit with 1 if a test has failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=[*CELLS], metavar="CELL", help=", ".join(CELLS))
     parser.add_argument("--pytest", default="-n auto --maxprocesses 8 --dist worksteal", help="arguments for pytest")

@@ -1,4 +1,4 @@
-"""The rows of cases.py cover every class."""
+"""Every public class of a part has a row in cases.py."""
 
 import importlib
 import inspect
@@ -13,25 +13,26 @@ PACKAGES = {
     "posteriors": cases.POSTERIORS,
     "divergences": cases.DIVERGENCES,
     "noise_distributions": cases.NOISE_DISTRIBUTIONS,
-    "objectives": [*cases.OBJECTIVES, *cases.PAIRED_OBJECTIVES],
+    "objectives": [*cases.OBJECTIVES, *cases.LEVEL_OBJECTIVES, *cases.PAIRED_OBJECTIVES],
     "scores": cases.SCORES,
     "hypergradients": [*cases.HYPERGRADIENTS, *cases.OTHER_HYPERGRADIENTS],
     "methods.log_density": [*cases.LOG_DENSITIES, *cases.DENSITY_LOSSES],
     "optimizers": [*cases.OPTIMIZERS, *cases.SCHEDULES],
 }
 
-LISTED = ("scores", "log_density")  # whose rows list the classes that they cover
+LISTED = ("scores", "log_density")  # folders whose rows list the classes that they test
 
 
 def public_classes(package):
-    """The concrete classes its modules name in ``__all__``; of its own ABCs, if it has any and they are all it has."""
+    """Return a folder's public classes: those of its abstract base classes, or all where it has none or is in
+    LISTED."""
     package = importlib.import_module(f"eblvm_lit.{package}")
     names = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     modules = [importlib.import_module(name) for name in names]
     named = {getattr(module, name) for module in modules for name in module.__all__}
     classes = {cls for cls in named if inspect.isclass(cls)}
     abstract = tuple(cls for cls in classes if inspect.isabstract(cls))
-    every = not abstract or package.__name__.endswith(LISTED)  # their classes have several bases
+    every = not abstract or package.__name__.endswith(LISTED)  # the classes of these folders have several bases
     return {cls for cls in classes - {*abstract} if issubclass(cls, abstract) or every}
 
 

@@ -1,6 +1,6 @@
-"""README and docs/: every command is one that exists, every example runs, every quotation is one.
+"""The README and docs/: every command exists, every example runs, and every quotation is in the source.
 
-``make docs-check`` also runs the commands, shortened, one after the other in a folder of their own.
+``make docs-check`` also runs the commands, shortened, one after another in a temporary folder.
 """
 
 import ast
@@ -29,7 +29,7 @@ from eblvm_lit.data.toy import Checkerboard, ToyDataModule
 from eblvm_lit.runs import run
 from eblvm_lit.runs.settings import check_config
 from energies import test_base as batteries_of_energies
-from helpers.documents import PAGES, TUTORIALS, blocks, commands, commands_of, files, sentences, write
+from helpers.documents import BLOCK, PAGES, TUTORIALS, blocks, commands, commands_of, files, sentences, write
 from helpers.image_files import write_cifar10, write_frey, write_mnist
 from helpers.shell import CONF, ROOT, configure, configured
 from helpers.short_runs import SHORTER, first_value, shorter_deep
@@ -38,20 +38,20 @@ from objectives import test_base as batteries_of_objectives
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 OWN = ROOT / "examples" / "own_parts"
-# Whose blocks of Python are run. Those of EXAMPLES are rows, and files of the folder OWN.
+# Pages whose Python blocks are run. The blocks of EXAMPLES are rows of cases.py and files of the folder OWN.
 PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md", DOCS / "concepts.md"]
 FLAGS = {
     **dict.fromkeys(("-m", "--multirun", "--help", "--hydra-help", "--resolve"), 1),
     **dict.fromkeys(("--cfg", "--info", "--package"), 2),
 }
 LAUNCHERS = {"python", "torchrun", "srun"}
-SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the commands of an installed package
-# Pages whose tables have commands.
+SCRIPTS = {"eblvm-train": "train.py", "eblvm-evaluate": "evaluate.py"}  # the scripts that the installed commands run
+# Pages with commands in the cells of tables.
 TABLES = (
     *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
-    *("reproduction", "yardsticks", "not_run"),
+    *("gallery", "reproduction", "yardsticks", "not_run", "devices", "data"),
 )
-# Of the shell, of git and of other people's programs: nothing of ours to be checked.
+# Commands of the shell, of git and of other programs, of which nothing is checked.
 OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
@@ -65,13 +65,14 @@ def program(command):
 
 
 def script(command):
-    """``train.py`` or ``evaluate.py`` and what follows it; (None, ()) for another command."""
+    """Return ``train.py`` or ``evaluate.py`` and its arguments; (None, ()) for another command."""
     if program(command) in SCRIPTS:
         return SCRIPTS[program(command)], command.words[1:]
     for name in ("train.py", "evaluate.py"):
         if name in command.words and program(command) in LAUNCHERS:
             words = command.words[command.words.index(name) + 1 :]
-            return name, tuple(word for word in words if not word.startswith("$"))  # a variable may hold an override
+            # a variable of the shell may contain an override
+            return name, tuple(word for word in words if not word.startswith("$"))
     return None, ()
 
 
@@ -86,14 +87,14 @@ def split_flags(words):
             overrides.append(f"hydra.searchpath=[file://{where}]")
             rest = rest[2:]
             continue
-        n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # a flag that is not there ends here
+        n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # a word that is no known flag ends here with a KeyError
         (flags if n else overrides).extend(rest[: n or 1])
         rest = rest[n or 1 :]
     return flags, overrides
 
 
 def first_job(overrides):
-    """The overrides of the first job of a sweep; all options of a group that it names are there."""
+    """Return the overrides of a sweep's first job; check that all options of a group that it names exist."""
     found = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if not override.is_sweep_override():
@@ -111,14 +112,14 @@ def first_job(overrides):
 
 @pytest.fixture
 def own_parts(monkeypatch):
-    """The folder of examples, importable."""
+    """Make the example package importable."""
     monkeypatch.syspath_prepend(str(OWN))
     yield
     for name in [name for name in sys.modules if name.split(".")[0] == "my_package"]:
         del sys.modules[name]
 
 
-# Is trained, see below; experiment=ring is in tests/runs/test_own_parts.py.
+# These commands train with the example package, see below; tests/runs/test_own_parts.py runs experiment=ring.
 TRAINING = [c for c in commands(EXAMPLES) if script(c)[0] == "train.py" and "allow_packages=[my_package]" in c.words]
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -163,9 +164,10 @@ def test_the_commands_of_a_tutorial_exist(page, tmp_path, monkeypatch):
 
 def check_script(name, words, tmp_path):
     flags, overrides = split_flags(words)
-    overrides = [word for word in overrides if not word.startswith(("hydra/", "hydra.sweeper"))]  # of plugins
+    # options of plugins, which compose() does not load
+    overrides = [word for word in overrides if not word.startswith(("hydra/", "hydra.sweeper"))]
     if len(overrides) == 1 and (CONF / f"{overrides[0].replace('=', '/')}.yaml").is_file():
-        return  # composed in tests/cli/test_compose.py
+        return  # tests/cli/test_compose.py composes all experiments
     job = [*first_job(overrides), f"run_dir={tmp_path}"]
     if name == "train.py":
         cfg = configured(*job)
@@ -179,7 +181,8 @@ def check_script(name, words, tmp_path):
 
 def check_module(module, words, monkeypatch):
     assert importlib.util.find_spec(module), f"there is no module {module}"
-    if module.startswith("benchmarks."):  # as python -m runs it, in this process, which has loaded torch
+    # as python -m would run it, but in this process, which has already imported torch
+    if module.startswith("benchmarks."):
         monkeypatch.setattr(sys, "argv", [module, *words, "--list"])
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -188,7 +191,14 @@ def check_module(module, words, monkeypatch):
     elif module.startswith("eblvm_lit."):
         name = f"{module}.__main__" if importlib.util.find_spec(module).submodule_search_locations else module
         if parser := getattr(importlib.import_module(name), "parser", None):
-            parser().parse_args(list(words))  # exits where it does not understand
+            parser().parse_args(list(words))  # argparse exits if it does not know an option
+
+
+def test_files_that_pages_show_whole_are_the_files():
+    shown = [block for page in PAGES for block in blocks(page, "yaml", "python") if block.marker.startswith("file: ")]
+    assert shown
+    for block in shown:
+        assert block.text == (ROOT / block.marker.removeprefix("file: ")).read_text(), block
 
 
 def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
@@ -199,9 +209,7 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
     site = (ROOT / "mkdocs.yml").read_text()
     index = (DOCS / "index.md").read_text()
-    for name in (
-        path.relative_to(DOCS).as_posix() for path in [*DOCS.glob("*.md"), *TUTORIALS, *DOCS.glob("notebooks/*.ipynb")]
-    ):
+    for name in (path.relative_to(DOCS).as_posix() for path in [*DOCS.rglob("*.md"), *DOCS.glob("notebooks/*.ipynb")]):
         assert name == "index.md" or f"]({name}" in index, f"docs/index.md does not link to {name}"
         assert name.replace(".ipynb", ".md") in site, f"mkdocs.yml does not name {name}"
     for path in (path for path in (DOCS / "images").rglob("*") if path.is_file()):
@@ -209,10 +217,34 @@ def test_links_lead_somewhere_and_every_page_and_picture_is_shown():
 
 
 def anchors(page):
-    """The anchors of a page's headings, as the site's Markdown makes them."""
+    """Return the anchors of a page's headings, as the site's Markdown extension makes them."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     titles = (re.sub(r"[^\w\s-]", "", title).strip().lower() for title in re.findall(r"^#+ (.+)", text, re.MULTILINE))
     return {re.sub(r"[-\s]+", "-", title) for title in titles}
+
+
+# Pages with wider blocks: code that stands in a file as well, and pages that are still to be wrapped.
+WIDE = (
+    "extending",
+    "papers",
+    "README",
+    "python",
+    "quick_start",
+    "runs",
+    "troubleshooting",
+    "data",
+    "devices",
+    "sweeps",
+)
+
+
+def test_blocks_of_code_fit_the_page():
+    """88 columns, which the site shows without a break."""
+    wide = []
+    for page in (page for page in PAGES if page.stem not in WIDE):
+        for block in BLOCK.finditer(page.read_text()):
+            wide += [f"{page.name}: {line}" for line in block["text"].splitlines() if len(line) > 88]
+    assert wide == []
 
 
 def test_links_to_sections_find_them():
@@ -223,11 +255,45 @@ def test_links_to_sections_find_them():
 
 
 def test_pages_use_the_words_that_are_agreed_on():
-    """ "only", "the authors' code", "layers", "minus": one word for each of these things."""
+    """Check the agreed words: "only", "the authors' code", "layers" and "minus" have no synonyms on the pages."""
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         found = re.findall(r"\b(?:alone|released|rooms?(?! that can)|finished by|less a)\b", text)
         assert page.stem == "SECURITY" or not found, f"{page.name}: {found}"
+
+
+NUMBERS = (
+    *("four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen"),
+    *("sixteen", "seventeen", "eighteen", "nineteen", "twenty", "twenty-one", "twenty-two", "twenty-three"),
+)
+
+
+def counts():
+    """How many there are of what pages count, where they count four or more."""
+
+    def swept(name):
+        return OmegaConf.load(CONF / "experiment" / f"{name}.yaml").hydra.sweeper.params.method.count(",") + 1
+
+    all_of_fig3 = re.findall(
+        r"experiment=bism_fig3 method=(\S+)\n", (CONF / "experiment" / "bism_fig3.yaml").read_text()
+    )
+    return {
+        "hypergradients": {len([*(CONF / "hypergradient").glob("[!_]*.yaml")])},
+        "trained models": {len([*(ROOT / "src" / "eblvm_lit" / "pretrained").glob("*/config.yaml")])},
+        "objectives": {len([*(CONF / "objective").glob("*.yaml")])},
+        "methods": {swept("toy_comparison"), all_of_fig3[-1].count(",") + 1},
+    }
+
+
+def test_pages_count_rightly():
+    """A number before "hypergradients" and the like is that of the files of conf/, or of the sweep that it tells of."""
+    words = {**{word: i for i, word in enumerate(NUMBERS, 4)}, **{str(i): i for i in range(4, 100)}}
+    wrong = []
+    for page in PAGES:
+        for what, right in counts().items():
+            claims = re.findall(rf"(?i)\b({'|'.join(words)}) {what}\b", page.read_text())
+            wrong += [f"{page.name}: {claim} {what}" for claim in claims if words[claim.lower()] not in right]
+    assert wrong == []
 
 
 def test_the_picture_of_the_layers_is_that_of_the_code():
@@ -240,6 +306,19 @@ def test_the_diagrams_of_the_concepts_are_those_of_their_script():
     for diagram in drawn["DIAGRAMS"]:
         file = drawn["PICTURES"] / f"{diagram.__name__}.svg"
         assert drawn["picture"](diagram) == file.read_text(), "run python docs/site/concepts.py"
+
+
+def test_pictures_show_the_numbers_of_the_tables():
+    drawn = runpy.run_path(str(DOCS / "site" / "pictures.py"))
+    quality, speed = drawn["checkerboard_methods"]().axes
+    names = [label.get_text() for label in quality.get_yticklabels()]
+    rows = drawn["cells_of"]("reproduction.md", "method | test/kl ↓ | test/log_likelihood ↑ | test/fisher ↓")
+    assert names == [row[0].split(",")[0] for row in reversed(rows)]
+    assert [float(line.get_xdata()[0]) for line in speed.lines] == [drawn["number"](row[4]) for row in reversed(rows)]
+    left, _ = drawn["hypergradient_bias"]().axes
+    assert 10 ** left.lines[0].get_ydata()[0] == pytest.approx(2.31)  # K = 0, N = 0
+    for panel, numbers in zip(drawn["hypergradient_cost"]().axes, ((0.67, -5451.8), (14, -5451.8)), strict=True):
+        assert (*panel.lines[0].get_xydata()[0],) == pytest.approx(numbers)  # N = 0
 
 
 def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
@@ -257,7 +336,7 @@ def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
 
 
 def commands_in_tables():
-    """Each command in a cell of some pages, once, but those that experiments have; some leave out ``python train.py``."""
+    """Return each command in a table's cell, without those of experiments; some cells omit ``python train.py``."""
     own = "".join(path.read_text() for path in (CONF / "experiment").glob("*.yaml"))
     text = "".join((DOCS / f"{name}.md").read_text() for name in TABLES)
     whole = re.findall(r"`(?:python )?train\.py ([^`]+)`", text)
@@ -266,7 +345,7 @@ def commands_in_tables():
 
 
 def differences():
-    """The overrides that restore the authors' code where we differ from it."""
+    """Return the overrides that restore the authors' code where this package differs from it."""
     page = (DOCS / "differences.md").read_text()
     return re.findall(r"^(?:\|[^|]*){4}\| `([^`]+)` \|", page, re.MULTILINE)
 
@@ -277,7 +356,7 @@ def test_commands_in_tables_exist(line, tmp_path):
 
 
 def test_the_papers_are_cited_alike():
-    """The page of the papers, the file for citations, and the version."""
+    """Compare the citations on the page of papers with the citation file, and the versions."""
     page = (DOCS / "papers.md").read_text()
     citation = OmegaConf.load(ROOT / "CITATION.cff")
     for reference in citation.references:
@@ -293,7 +372,7 @@ def test_the_papers_are_cited_alike():
 
 @pytest.mark.parametrize("block", [block for page in PYTHON_PAGES for block in blocks(page, "python")], ids=str)
 def test_python_on_a_page_runs(block, tmp_path, unrendered, monkeypatch):
-    """As it stands, but for fewer iterations."""
+    """Run a block of Python as it is printed, but with fewer iterations."""
     monkeypatch.chdir(tmp_path)
     text = re.sub(r"max_steps=\d+", "max_steps=20", block.text)
     printed = io.StringIO()
@@ -307,7 +386,7 @@ def test_python_on_a_page_runs(block, tmp_path, unrendered, monkeypatch):
 
 
 def rows(marker):
-    """What a block of the page adds to a table of cases.py."""
+    """Return the rows that a block of the page would add to a table of cases.py."""
     table = marker.removeprefix("row: ")
     (block,) = [block for block in blocks(EXAMPLES, "python") if block.marker == marker]
     scope = {**vars(cases), table: []}
@@ -374,7 +453,8 @@ def test_every_sentence_that_troubleshooting_quotes_is_printed_by_the_program():
 
 
 def is_quoted(quote, sentence):
-    """Whether a quotation, with … for what it leaves out, is of a sentence that has … where values are filled in."""
+    """Return whether a quotation is part of a sentence; … stands for what it omits, or for values that are filled
+    in."""
     fragments = [fragment for fragment in re.split("…", quote) if fragment.strip()]
     pattern = ".*".join(re.escape(fragment.strip()) for fragment in fragments)
     return len(max(fragments, key=len)) > 10 and re.search(pattern, sentence, re.DOTALL) is not None
@@ -387,7 +467,7 @@ def test_every_experiment_is_on_a_page_of_results():
 
 
 def test_help_lists_the_options_of_every_group():
-    """One sentence and the public options a group; ``published`` is what a method and a data set choose together."""
+    """Check that each group has one sentence and its public options; ``published`` is chosen by method and data set."""
     template = (CONF / "hydra" / "help" / "train.yaml").read_text().split("template: |\n")[1]
     groups = re.findall(r"^  (\w+): .+\n((?:      .+\n)+)", template, re.MULTILINE)
     listed = {name: sorted(re.split(r",\s+", options.strip())) for name, options in groups}
@@ -397,7 +477,7 @@ def test_help_lists_the_options_of_every_group():
 
 
 def formulas():
-    """Every formula of the pages and of the docstrings, once."""
+    """Yield every formula of the pages and of the docstrings, once."""
     pages = "".join(re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL) for page in PAGES)
     found = {match[0] or match[1] for match in re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", pages, re.DOTALL)}
     for path in (ROOT / "src").rglob("*.py"):
@@ -415,16 +495,19 @@ def test_the_site_can_draw_every_formula():
     found = formulas()
     assert len(found) > 100
     for tex in found:
-        assert "<math" in mathml(tex)  # which refuses a command that the converter does not know
+        assert "<math" in mathml(tex)  # the converter raises an error at a command that it does not know
+    assert "<munder><mo" in mathml(r"\arg \min_\theta J", display="block")
+    assert "&#x0223C;" in mathml(r"v \sim p")
     with pytest.raises(ValueError, match="unheard"):
         mathml(r"\unheard x")
 
 
 # --- the same commands, for real --------------------------------------------------------------------------
 
-NOT_RUN = {  # by how a word ends
+NOT_RUN = {  # endings of words that mark commands which are not run
     "=fid": "needs the weights of the Inception network and images",
     "data=image_folder": "needs a folder of images",
+    "data=array": "needs a file of examples",
     "trainer=ddp": "needs GPUs",
 }
 SHORT = ["debug=fast", "trainer.max_steps=4", "n_validations=1", "data.batch_size=20"]
@@ -434,12 +517,12 @@ AIS = f"{AT}.log_likelihood"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """Where a newcomer stands: small data in published forms, a run and a sweep."""
+    """Create the folder of a new user: small data sets in their published formats, a run and a sweep."""
     folder = tmp_path_factory.mktemp("docs")
     data = folder / "data"
     data.mkdir()
     write_mnist(data)
-    write_cifar10(data, 12)  # two for each of four devices, and none left over
+    write_cifar10(data, 12)  # each of four devices gets two, and none is left over
     write_frey(data)
     for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
         check_run(folder, [str(ROOT / "train.py"), *words, *SHORT])
@@ -447,7 +530,7 @@ def workspace(tmp_path_factory):
 
 
 def check_run(folder, words, variables=None):
-    """Run Python to its end, as a user in this folder would."""
+    """Run Python in this folder as a user would, and check that it ends without an error."""
     paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
     paths += [str(ROOT / path) for path in ("tests/helpers/small_sets", ".", "src")]
     paths += [os.environ.get("PYTHONPATH", "")]
@@ -462,20 +545,22 @@ def newest(folder, pattern):
 
 
 def resolved(word, folder):
-    """A word with its placeholders filled in."""
+    """Fill in the placeholders of a word."""
     if (word.startswith("ckpt=") and "last.ckpt" in word) or word == "ckpt=...":
         return f"ckpt={newest(folder, 'outputs/*/*/checkpoints/last.ckpt')}"
-    trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]  # evaluations leave folders, too
+    # the newest folder with a checkpoint, because evaluations create folders, too
+    trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]
     for kind, latest in (("outputs", trained), ("multirun", newest(folder, "multirun/2*-*/*/"))):
         word = word.replace(f"{kind}/DATE/TIME", str(latest.relative_to(folder)))
     return word.replace("../shared/data", str(folder / "data"))
 
 
 def shortened(overrides):
-    """The first two values of each axis of a sweep, few iterations, small networks, quick metrics."""
+    """Shorten a run: the first two values of each axis of a sweep, few iterations, small networks, quick metrics."""
     first = re.sub(r"=([^,\[{(]+,[^,]+)(,.*)$", r"=\1", "\n".join(overrides), flags=re.MULTILINE).splitlines()
     experiment = next((word.split("=")[1] for word in first if word.startswith("experiment=")), None)
-    if experiment and (CONF / "experiment" / f"{experiment}.yaml").exists():  # not of the folder of examples
+    # an experiment of this repository, not of the example folder
+    if experiment and (CONF / "experiment" / f"{experiment}.yaml").exists():
         node = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
         given = {word.split("=")[0] for word in first}
         axes = {key: first_value(values) for key, values in node.get("params", {}).items()}
@@ -484,10 +569,10 @@ def shortened(overrides):
     cfg = configure(*first_job(first), *short)
     smaller = shorter_deep(cfg) + SHORTER.get(experiment, [])
     smaller += ["data.val_size=2", "data.batch_size=3"] if cfg.data.get("flatten") else []
-    smaller += ["method.fresh_minibatches=false"]  # SN-GAN's five cannot be dealt out of so small a batch
-    # of what this command has: a figure that another choice of figures lacks has no keys
+    smaller += ["method.fresh_minibatches=false"]  # SN-GAN's five minibatches need more images than this small set has
+    # keep only the keys that this command has: figures that it does not draw have none
     short += [word for word in smaller if OmegaConf.select(cfg, word.split("=")[0], default=cfg) is not cfg]
-    for name in cfg.callbacks.evaluation.intervals:  # in iterations; a whole number of validations
+    for name in cfg.callbacks.evaluation.intervals:  # the interval in iterations must be a whole number of validations
         short.append(f"callbacks.evaluation.intervals.{name}={cfg.trainer.max_steps // cfg.n_validations}")
     short += ["logger.wandb.offline=true"] if "wandb" in (cfg.get("logger") or {}) else []
     if cfg.callbacks.evaluation.metrics.get("log_likelihood"):
@@ -496,10 +581,12 @@ def shortened(overrides):
     few = {f"{part}.{key}": 20 for part in parts for key in ("n_chains", "n_betas", "n_adapting")}
     few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20}
     if "+criteria@" in "".join(first):
-        few |= {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}  # more than k
+        # more than the criterion's number of neighbours k
+        few |= {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}
     metrics = cfg.callbacks.evaluation.metrics
     short += [f"{AT}.{key}={n}" for key, n in few.items() if OmegaConf.select(metrics, key) is not None]
-    short += ["n_validations=4"] if experiment == "bism_fig3" else []  # the mean of the last three is shown
+    # the table shows the mean of the last three validations
+    short += ["n_validations=4"] if experiment == "bism_fig3" else []
     if any(word.startswith("trainer.devices=") for word in first):
         short += ["data.batch_size=12", *(["data.val_size=12"] if "val_size" in cfg.data else [])]
     return first + short

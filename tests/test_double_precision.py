@@ -1,4 +1,4 @@
-"""Double precision: every part and figure computes in float64 where it is told to (methods: cli/test_compose.py)."""
+"""Double precision: every part and figure computes in float64 if asked to; cli/test_compose.py tests the methods."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ DRAWN = {
 
 
 def test_every_part_computes_in_the_type_of_what_it_is_given():
-    """The default type stays float32."""
+    """Build and call each part with float64 tensors, while the default type is float32."""
     found = {}
     generator = torch.Generator()
     energies = {case.name: (case.make().double(), case) for case in (*ENERGIES, *VISIBLE_ENERGIES)}
@@ -58,7 +58,7 @@ def test_every_part_computes_in_the_type_of_what_it_is_given():
     [("points", ()), ("images", (*TINY_DEEP, "method=bimdsm", f"figures@{FIGURES}=all", *SHORT_CHAINS))],
 )
 def test_every_figure_is_drawn_of_a_run_in_float64(kind, options, tmp_path, unrendered, monkeypatch):
-    """Metrics are computed in float64 where they are compared over processes."""
+    """Draw each figure for a run in float64, whose metrics are then computed in float64, too."""
     write_mnist(tmp_path, n_test=7)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     short = ("debug=fast", "trainer.precision=64-true", "trainer.max_steps=2", "n_validations=1")

@@ -1,4 +1,4 @@
-"""The package without Hydra: what it names, what importing it costs, and the model that it brings."""
+"""The package without Hydra: its public names, its import, and the pretrained models in it."""
 
 import ast
 import doctest
@@ -23,7 +23,7 @@ from eblvm_lit.runs.load import PRETRAINED
 from eblvm_lit.runs.sharing import FILES, WEIGHTS
 from helpers.shell import ROOT, SHARED
 
-# Mean free energies of training, validation and test split, and log Z, of its card.
+# The mean free energies of the training, validation and test splits, and log Z, from the model's card.
 FREE_ENERGIES = [-190.7361, -190.0592, -189.9532]
 LOG_Z = 170.469
 
@@ -45,11 +45,12 @@ def test_public_names_are_the_classes_they_are_said_to_be():
     tree = ast.parse((ROOT / "src" / "eblvm_lit" / "__init__.pyi").read_text())
     homes = {a.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
     (listed,) = [n for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"]
-    assert set(eblvm_lit.__all__) == set(homes) == set(ast.literal_eval(listed.value))  # what editors see
+    assert set(eblvm_lit.__all__) == set(homes) == set(ast.literal_eval(listed.value))  # editors read this list
     for name, home in homes.items():
         module = importlib.import_module(f"eblvm_lit.{home}")
         assert getattr(eblvm_lit, name) is getattr(module, name)
-        assert getattr(eblvm_lit, name).__module__ == module.__name__  # where it is defined, so that it may be a target
+        # a class must be in the module that defines it, so that configurations can name it as a target
+        assert getattr(eblvm_lit, name).__module__ == module.__name__
 
 
 def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
@@ -64,7 +65,7 @@ def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
 # --- the model that the package brings --------------------------------------------------------------------
 
 
-def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package():
+def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
     folders = [path for path in PRETRAINED.iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert {path.name for path in folders} == {"bidvl_mnist", "bimdsm_mnist", "grbm_digits", "vages_mnist"}
     for folder in folders:
@@ -73,14 +74,15 @@ def test_every_model_is_a_whole_and_small_folder_that_travels_with_the_package()
         assert not [name for name in load_file(folder / WEIGHTS) if name.startswith("chain_")]
 
 
-# How many samples are drawn by the public call, and the largest ratio of their classifier distance to the card's, which is
-# of 10,000 samples. These take an hour for the models with chains, so that 500 are drawn. The distance of 500 samples is
-# larger: it was 1.20 times (bimdsm_mnist) and 1.10 times (vages_mnist) the card's when the cards were made.
+# How many samples are drawn by the public call, and the largest allowed ratio of their classifier distance to the
+# card's, which was computed from 10,000 samples. Drawing 10,000 would take an hour for the models with chains, so that
+# 500 are drawn. The distance of 500 samples is larger: it was 1.20 times (bimdsm_mnist) and 1.10 times (vages_mnist)
+# the card's when the cards were made.
 DISTANCES = {"bidvl_mnist": (10_000, 1.2), "bimdsm_mnist": (500, 1.4), "vages_mnist": (500, 1.3)}
 
 
 class Given(ImageSource):
-    """Images that were drawn before."""
+    """A source of given images, which were drawn earlier."""
 
     def __init__(self, images):
         self.given = images
@@ -91,7 +93,7 @@ class Given(ImageSource):
 
 @pytest.fixture(scope="module")
 def distance(tmp_path_factory):
-    """The metric fd_classifier, which trains its classifier once for all models, and the data of MNIST."""
+    """Return the metric fd_classifier, whose classifier is trained once for all models, and the MNIST data."""
     if not (SHARED / "MNIST").is_dir():
         pytest.skip(f"{SHARED} has no MNIST")
     cfg = composed(["experiment=bidvl_mnist", f"data.root={SHARED}"])
@@ -104,7 +106,8 @@ def distance(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DISTANCES)
 def test_samples_of_a_model_are_as_far_from_the_data_as_its_card_says(name, distance):
-    """Classifiers that several machines have trained differ by 10 % (7.44 to 8.15 of the same images)."""
+    """Compare distances with a tolerance: classifiers trained on several machines gave 7.44 to 8.15 for the same
+    images."""
     (metric, data) = distance
     (n, largest) = DISTANCES[name]
     run = eblvm_lit.load(name)
@@ -116,7 +119,7 @@ def test_samples_of_a_model_are_as_far_from_the_data_as_its_card_says(name, dist
     found = metric.evaluate(run.method, data, "test", torch.Generator())["fd_classifier"]
     print(name, n, found)
     ratio = found / run.metrics["test/fd_classifier"]
-    assert 0.8 < ratio < largest  # one set of batch statistics for both kinds of latents had the ratio 7
+    assert 0.8 < ratio < largest  # the ratio was 7 when both kinds of latents shared one set of batch statistics
 
 
 def test_an_unknown_model_is_refused():
@@ -124,12 +127,12 @@ def test_an_unknown_model_is_refused():
         eblvm_lit.load("grbm_faces")
 
 
-def test_the_models_log_likelihood_is_the_cards():
+def test_the_log_likelihood_of_the_pretrained_model_is_that_of_its_card():
     energy = eblvm_lit.load("grbm_digits").energy
     data = Digits()
     data.setup()
     free_energies = [energy.double().free_energy(v.double()).mean().item() for v in data.splits]
     energy.float()
-    assert free_energies == pytest.approx(FREE_ENERGIES, abs=1e-3)  # exact; what is left is log Z
+    assert free_energies == pytest.approx(FREE_ENERGIES, abs=1e-3)  # these are exact, so that only log Z has an error
     estimate = AIS(n_chains=200, n_betas=400).estimate(energy, torch.Generator().manual_seed(1))
     assert estimate.log_z == pytest.approx(LOG_Z, abs=0.8)

@@ -1,4 +1,4 @@
-"""The commands: by one name, completed by a shell, and of an installed wheel."""
+"""The commands: under one name, with completion in a shell, and from an installed wheel."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from helpers.shell import ROOT
 
 @pytest.fixture
 def said(monkeypatch, capsys):
-    """What ``python -m eblvm_lit WORDS`` prints, or a script."""
+    """Return a function that returns what ``python -m eblvm_lit WORDS``, or a script, prints."""
 
     def call(*words, script="__main__.py"):
         monkeypatch.setattr(sys, "argv", [script, *words])
@@ -28,7 +28,7 @@ def said(monkeypatch, capsys):
             assert not leaving.code  # noqa: PT017 - train returns
         return capsys.readouterr().out
 
-    before = Singleton.get_state()  # Hydra's configuration of a command, which later tests must not see
+    before = Singleton.get_state()  # Hydra's global configuration must not leak from a command into later tests
     yield call
     Singleton.set_state(before)
 
@@ -60,7 +60,8 @@ def test_a_wheel_made_of_the_sdist_trains_in_a_clean_environment(tmp_path):
     (wheel,) = tmp_path.glob("dist/*.whl")
     call([sys.executable, "-m", "venv", "env"])
     (site,) = tmp_path.glob("env/lib/python*/site-packages")
-    # What the package needs is shared; the package itself is not, because the .pth files there are not read.
+    # The dependencies are shared with this environment. The package itself is not, because .pth files are not read
+    # there.
     (site / "shared.pth").write_text(sysconfig.get_path("purelib"))
     call(["env/bin/pip", "install", "--no-index", "--no-deps", str(wheel)])
     assert call(["env/bin/python", "-m", "eblvm_lit", "--version"]).stdout == f"eblvm_lit {__version__}\n"

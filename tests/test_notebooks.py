@@ -13,9 +13,9 @@ nbclient = pytest.importorskip("nbclient", reason="notebooks need nbclient")
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
-def test_there_are_three_small_ones_that_show_their_outputs():
+def test_there_are_four_small_notebooks_that_show_their_outputs():
     address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
-    assert len(NOTEBOOKS) == 3
+    assert len(NOTEBOOKS) == 4
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         assert path.stat().st_size < 100_000
@@ -30,7 +30,7 @@ def test_there_are_three_small_ones_that_show_their_outputs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path, monkeypatch):
+def test_the_notebook_runs(path, tmp_path, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     notebook = nbformat.read(path, as_version=4)

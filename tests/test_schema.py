@@ -1,4 +1,4 @@
-"""The schema that `make schema` writes, by which editors complete the keys of experiments."""
+"""The schema written by `make schema`, with which editors complete the keys of experiments."""
 
 import json
 import re
@@ -14,7 +14,7 @@ def known():
     return runpy.run_path(str(CONF / "schema.py"))["schema"]()
 
 
-def test_it_knows_keys_types_and_options(known):
+def test_the_schema_contains_keys_types_and_options(known):
     method = known["properties"]["method"]["properties"]
     assert {"type": "integer", "minimum": 0} in method["n_lower_steps"]["anyOf"]
     assert {"enum": ["raw", "ema", "both"], "type": "string"} in known["properties"]["eval_weights"]["anyOf"]
@@ -29,6 +29,6 @@ def test_it_knows_keys_types_and_options(known):
     assert "n_betas" in json.dumps(metrics["log_likelihood"]["properties"]["hamiltonian_ais"])
 
 
-def test_each_experiment_names_it():
+def test_each_experiment_names_the_schema():
     for path in (CONF / "experiment").glob("*.yaml"):
         assert "# yaml-language-server: $schema=../schema.json\n" in path.read_text(), path

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds strictly, holds every public name, and needs nothing from a network."""
+"""The documentation as a site: it builds strictly, contains every public name, and loads nothing from a network."""
 
 import re
 import subprocess
@@ -13,11 +13,11 @@ from helpers.shell import ROOT
 for tool in ("mkdocs", "material", "mkdocstrings", "latex2mathml", "nbconvert"):
     pytest.importorskip(tool, reason="the site needs the extra docs")
 
-pytestmark = pytest.mark.slow  # half a minute
+pytestmark = pytest.mark.slow  # building the site takes half a minute
 
 
 class Page(HTMLParser):
-    """The anchors of a page, and what a browser loads for it; mkdocs itself follows the links."""
+    """A page's anchors and the files that a browser loads for it; mkdocs itself checks the links."""
 
     def __init__(self, path):
         super().__init__()
@@ -37,7 +37,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site: its pages by their path below it."""
+    """Return the built site: the content of its pages by their path."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -71,3 +71,22 @@ def test_every_formula_is_mathml(site):
         assert not raw, f"{path}: {raw[:5]}"
         assert "arithmatex" not in page.text, f"{path} has raw TeX"
     assert sum(page.text.count("<math") for page in pages.values()) > 200
+
+
+def test_a_class_and_the_files_that_build_it_lead_to_each_other(site):
+    _, pages = site
+    method = pages["api/methods/bism/index.html"].text
+    assert re.search(r'href="[./]*source/conf/method/bism.yaml.txt"', method)
+    assert re.search(r'href="[./]*api/methods/bism/"', pages["reference/groups/index.html"].text)
+
+
+def test_pages_of_the_api_can_be_read(site):
+    """One a module, without the methods that only Lightning calls and without the source code."""
+    folder, pages = site
+    modules = {path: page for path, page in pages.items() if path.startswith("api/")}
+    sizes = {path: (folder / path).stat().st_size for path in modules}
+    assert max(sizes.values()) < 300_000, max(sizes, key=sizes.get)
+    hooks = [
+        path for path, page in modules.items() if any(re.search(r"\.on_(train|fit|save)_\w+$", i) for i in page.ids)
+    ]
+    assert hooks == []

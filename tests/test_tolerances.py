@@ -1,4 +1,4 @@
-"""Bounds of rounding: no order of the same arithmetic exceeds them, and every mutation does."""
+"""Bounds of rounding errors: no order of the same arithmetic exceeds them, and every mutation does."""
 
 import copy
 import itertools
@@ -18,9 +18,9 @@ from tolerances import adam_step, assert_same_iterations, bounded, gamma, operat
 
 BILEVEL = ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1")
 HYPERGRADIENTS = [
-    ("implicit", "hypergradient.n_terms=2"),  # eight rows make a system of rank eight
+    ("implicit", "hypergradient.n_terms=2"),  # eight examples make a system of rank eight
     ("finite_difference",),
-    ("penalty", "hypergradient.multiplier=100"),  # from small ones the second posterior runs away
+    ("penalty", "hypergradient.multiplier=100"),  # with small multipliers the second posterior diverges
 ]
 HYPERGRADIENTS = [("method=bidsm", f"hypergradient={name}", *options) for name, *options in HYPERGRADIENTS]
 
@@ -39,7 +39,7 @@ def test_a_sum_in_any_order_is_within_its_bound(dtype):
 
 @pytest.mark.parametrize(("betas", "error"), [((0.9, 0.95), 1e-14), ((0.0, 0.9), 1e-9), ((0.5, 0.999), 1e-3)])
 def test_a_step_of_adam_moves_within_its_bound_and_comes_near_it(betas, error, float64):
-    """Gradients from far below Adam's eps to far above it, and errors that are larger than some of them."""
+    """Try gradients from far below Adam's eps to far above it, some of them smaller than the error."""
     rule = Adam(lr=0.1, betas=betas)
     lr = 0.1
     p = {"x": torch.zeros(13)}
@@ -67,7 +67,7 @@ def iterations(method, batches):
 
 @pytest.fixture
 def subject(tmp_path, request):
-    """A method that has been run, its minibatches, where it ended and how far another order may end from there."""
+    """Return a method after a run, its minibatches, its final state and the bounds for another order of sums."""
     parts = build(tiny(tmp_path, *getattr(request, "param", BILEVEL)))
     parts.data.setup()
     batches = [parts.data.splits.train[8 * i : 8 * i + 8].double() for i in range(3)]
@@ -80,7 +80,7 @@ def subject(tmp_path, request):
 
 @pytest.mark.parametrize("subject", [BILEVEL, *HYPERGRADIENTS], ids=lambda options: options[1], indirect=True)
 def test_another_order_of_the_same_sums_passes(subject):
-    """Rows of the minibatch, and the noise with them, in the opposite order."""
+    """Reverse the order of the minibatch's examples and of their noise, and compare with the bounds."""
     method, batches, expected, bounds = subject
     plain = method.draw_noise
 

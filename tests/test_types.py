@@ -1,4 +1,4 @@
-"""The public interface as a type checker and an editor see it, in the files of a user."""
+"""The public interface as a type checker and an editor see it in a user's files."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ rule = Adam(lr=0.1)
 """
 
 START = "import torch\nfrom eblvm_lit import DSM, GRBM, Adam, DeepLatentEnergy, ExactScore, Gibbs, Langevin\n"
-# A wrong call, and what the type checker says about it.
+# Wrong calls, each with the type checker's message.
 WRONG = {
     'GRBM(v_dim="two", h_dim=3)': '"v_dim"',
     "DSM(noise_std=0.1).loss(42, torch.zeros(5, 2), {})": '"score"',

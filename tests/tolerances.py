@@ -1,8 +1,8 @@
-r"""How far apart two orders of the same arithmetic may end: bounds from the number of operations and the dtype.
+r"""Bounds on how far two orders of the same arithmetic may differ, from the number of operations and the dtype.
 
-An instruction set, a number of threads, a compiler and a number of processes change the order in which sums are taken,
-and which products are fused into them. None of them changes what is summed. A tolerance here is what any order may do;
-a mutation (a term, a factor, a sign, an order of steps) is larger by many powers of ten: tests/test_tolerances.py.
+Instruction sets, threads, compilers and numbers of processes change the order of sums, and which products are fused
+into them, but not what is summed. The bounds here allow any order. A mutation (a changed term, factor, sign or order of
+steps) exceeds them by many powers of ten, which tests/test_tolerances.py checks.
 """
 
 import functools
@@ -23,11 +23,11 @@ __all__ = ["Bounds", "adam_step", "assert_same_iterations", "bounded", "gamma", 
 
 
 def gamma(n, dtype=torch.float64):
-    r"""Largest relative error of n operations in a chain, :math:`\gamma_n = n u / (1 - n u)`.
+    r"""Compute the largest relative error of a chain of n operations, :math:`\gamma_n = n u / (1 - n u)`.
 
     Each operation multiplies its result by one :math:`1 + \delta_i, |\delta_i| \le u = \epsilon / 2`, and
-    :math:`|\prod_{i \le n} (1 + \delta_i)^{\pm 1} - 1| \le \gamma_n`. For a sum of n terms it is relative to the sum
-    of their sizes, and holds for each order, and with or without fused products.
+    :math:`|\prod_{i \le n} (1 + \delta_i)^{\pm 1} - 1| \le \gamma_n`. For a sum of n terms the bound is relative to the
+    sum of their absolute values, and holds for every order, with or without fused products.
 
     Reference: Higham 2002, Accuracy and Stability of Numerical Algorithms, Lemma 3.1 and Section 4.2.
     """
@@ -37,32 +37,32 @@ def gamma(n, dtype=torch.float64):
 
 
 def reordered(n, dtype=torch.float64, condition=1.0):
-    r"""Largest relative distance of two results of n operations each, :math:`2 \kappa \gamma_n`.
+    r"""Compute the largest relative distance between two results of n operations each, :math:`2 \kappa \gamma_n`.
 
-    Each lies within :math:`\kappa \gamma_n` of the exact result; the condition :math:`\kappa` of a sum is the sum of
-    sizes over the size of the sum, that of a solved system of equations is its matrix's.
+    Each result is within :math:`\kappa \gamma_n` of the exact one. The condition number :math:`\kappa` of a sum is the
+    sum of absolute values divided by the absolute value of the sum; that of a linear system is its matrix's.
     """
     return 2 * condition * gamma(n, dtype)
 
 
-# What a method's own numbers of steps are called; each step evaluates a gradient.
+# The names of methods' numbers of steps; each step evaluates a gradient.
 STEPS = ("n_lower_steps", "n_upper_steps", "hypergradient.n_draws", "unroll.n_draws", "loss.regularises_encoder")
 STEPS += ("prior_langevin.n_steps", "posterior_langevin.n_steps")
 
 
 def evaluations(method):
-    """Gradient evaluations in one iteration of a method, unrolled ones included."""
+    """Count the gradient evaluations in one iteration of a method, including unrolled ones."""
     found = (functools.reduce(lambda x, name: getattr(x, name, None), name.split("."), method) for name in STEPS)
     return 1 + sum(int(n or 0) for n in found)
 
 
 def operations(method, v, n_iterations):
-    r"""Length of the longest chain of operations in some iterations of a method.
+    r"""Count the operations in the longest chain of dependent ones in some iterations of a method.
 
-    A forward and a backward pass sum over no more than there are parameters P; the gradient of a parameter is a sum over
-    the rows and positions of the minibatch v: 2 P + |v| an evaluation. The evaluations of an iteration (K lower steps,
-    N unrolled ones, one upper step) and the iterations start where those before end. A step of a linear system, or of
-    the iteration of a fixed point, is the derivative of an evaluation: two.
+    A forward and a backward pass sum over at most the P parameters, and a parameter's gradient is a sum over the
+    examples and positions of the minibatch v: 2 P + |v| operations for an evaluation. Each of an iteration's
+    evaluations (K lower steps, N unrolled steps, one upper step) and each iteration starts from the result of the one
+    before. A step of a linear solver, or of a fixed-point iteration, differentiates an evaluation and counts as two.
     """
     n_parameters = sum(p.numel() for network in method.networks().values() for p in network.parameters())
     hypergradient = getattr(method, "hypergradient", None)
@@ -72,17 +72,17 @@ def operations(method, v, n_iterations):
 
 
 def adam_step(rule, lr, error, state, name):
-    r"""Largest change of a step of Adam, by element, where no gradient so far is off by more than ``error``.
+    r"""Bound the change of a step of Adam, element by element, if no gradient so far has an error above ``error``.
 
     The step is :math:`\alpha\, m / (r + \varepsilon), m = \sum_i a_i g_i, r = (\sum_i b_i g_i^2)^{1/2}` with weights
-    that sum to 1. An error :math:`\delta` moves m and r, a norm, by at most :math:`\delta`. By Cauchy-Schwarz
+    that sum to 1. An error :math:`\delta` changes m, and the norm r, by at most :math:`\delta`. By Cauchy-Schwarz
     :math:`|m| \le C r, C^2 = \sum_i a_i^2 / b_i`. So
 
     .. math:: \left| \frac{m'}{r' + \varepsilon} - \frac{m}{r + \varepsilon} \right|
         \le \frac{|m' - m|}{r + \varepsilon} + \frac{|m'|}{r' + \varepsilon} \frac{|r - r'|}{r + \varepsilon}
         \le (1 + C) \frac{\delta}{r + \varepsilon},
 
-    and it is never more than the two steps together, :math:`2 C`; ``state`` is that after the step.
+    The change is never more than the sum of both steps, :math:`2 C`. ``state`` is the optimizer's state after the step.
     """
     (beta1, beta2) = rule.betas
     t = int(state["step"])
@@ -93,19 +93,21 @@ def adam_step(rule, lr, error, state, name):
 
 
 class Bounds(dict):
-    r"""How far the parameters of a run may be from those of the same run in another order, by their names.
+    r"""Bounds on the distances between the parameters of two runs that differ in the order of sums, by parameter name.
 
-    They are the sum of :func:`adam_step` over the steps. The error of a gradient is ``relative`` to the norm of the
-    whole gradient, because where terms cancel in one element their rounding stays. Where whole gradients cancel, it is
-    relative to the sum of their norms: see :func:`cancelling`.
+    Each bound is the sum of :func:`adam_step` over the steps. The error of a gradient is ``relative`` to the norm of
+    the whole gradient, because rounding errors remain where the terms of an element cancel. Where whole gradients
+    cancel, it is relative to the sum of their norms: see :func:`cancelling`.
 
-    A parameter whose gradient is about as small as Adam's eps may move by more than rounding; its effect on later
-    gradients is not counted: a loss without slope in a direction is taken to have no curvature in it either.
+    A parameter whose gradient is about as small as Adam's eps may move by more than rounding. The effect of that on
+    later gradients is not counted: if the loss has no slope in a direction, it is assumed to have no curvature there
+    either.
 
     Attributes:
-        relative: The rounding of all operations up to the end, see :func:`reordered`; in the first step already.
-        moments: Bound on the optimizers' moments: :math:`\delta` for the first, a mean of gradients, and
-            :math:`2 |g| \delta` for the second, a mean of their squares.
+        relative: The relative rounding error of all operations of the run, see :func:`reordered`; used from the first
+        step.
+        moments: Bounds on the errors of the optimizers' moments: :math:`\delta` for the first, a mean of gradients, and
+        :math:`2 |g| \delta` for the second, a mean of their squares.
     """
 
     def __init__(self, relative):
@@ -114,7 +116,8 @@ class Bounds(dict):
         self.moments = 0.0
 
     def add(self, names, group, lr, grads, state, terms=0.0):
-        """Count one step; ``terms`` is the sum of the norms of the gradients whose sum this one is, if it is one."""
+        """Add the bound of one step; ``terms`` is the sum of the norms of the gradients whose difference or sum this
+        one is."""
         size = float(norm(grads))
         error = self.relative * max(size, terms)
         self.moments = max(self.moments, error * max(1.0, 2 * size))
@@ -127,9 +130,9 @@ class Bounds(dict):
 
 @contextmanager
 def cancelling():
-    r"""Inside, lists the sums of norms of the gradients by which hypergradients are computed without second ones.
+    r"""Record, inside this context, the sums of norms of the gradients that hypergradients subtract from one another.
 
-    These subtract gradients of G that are nearly equal, whose rounding stays as large as they are:
+    Hypergradients without second derivatives subtract nearly equal gradients of G, whose rounding errors do not cancel:
 
     .. math:: \frac{g(\phi + \epsilon w) - g(\phi - \epsilon w)}{2 \epsilon}, \quad
         \partial_\theta J(y) + \lambda\, (g(y) - g(z)), \quad g = \partial_\theta G.
@@ -158,9 +161,9 @@ def cancelling():
 
 @contextmanager
 def bounded(method, relative):
-    """The bounds of all steps that a method makes inside, eagerly.
+    """Return the bounds of all steps that a method makes, without compilation, inside this context.
 
-    The gradients are those before clipping: a clipped one is smaller, and off by less.
+    They use gradients before clipping, because clipping reduces a gradient and its error alike.
     """
     bounds = Bounds(relative)
     plain = Method.update
@@ -180,10 +183,10 @@ def bounded(method, relative):
 
 
 def assert_same_iterations(found, expected, bounds):
-    """Hold a run (state dict, and a record or several) to the same one in another order, inside of :func:`bounded`.
+    """Compare a run (state dict, and one or more records) with the same run in another order, inside :func:`bounded`.
 
-    Buffers and records have no step of their own: they are held to the relative bound, of the largest number of a
-    tensor or a record, because the others may be differences of such numbers.
+    Buffers and records have no optimizer step: they are compared with the relative bound, times the largest element of
+    a tensor or a record, because the smaller elements may be differences of such numbers.
     """
     (state, records) = found
     (wanted, wanted_records) = expected

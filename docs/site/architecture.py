@@ -7,10 +7,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "eblvm_lit"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
-WIDTH = 1400  # of the picture
-BLOCKS = 1010  # where the blocks of a run begin
-ROW = 26  # height of a layer
-ARCS = 190  # width of the arrows at its left
+WIDTH = 760  # of the picture: a page shows it at 700 pixels, so that the letters keep their size
+ROW = 25  # height of a layer
+ARCS = 100  # width of the arrows at its left
+BLOCK = 88  # height of a block of a run and of the gap below it
+GAP = 22  # between blocks
+LETTERS = 82  # of the sentence of a layer; a longer one ends at its colon
+COLUMNS = 3  # blocks of a run in a row
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0568a", "#333a45")  # of the layers, in turn, and of their arrows
 # The steps of one run: the title, the functions that do it, and the file of the first of them.
 RUN = (
     ("compose", ("train.py", "hydra.main"), "cli/commands.py"),
@@ -24,9 +28,7 @@ RUN = (
     ("show", ("show_results",), "runs/console.py"),
 )
 HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {{height}}"
-font-family="sans-serif" font-size="13">
-<defs><marker id="head" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="7" markerHeight="7" orient="auto">
-<path d="M0 0L6 3L0 6z" fill="#4477aa"/></marker></defs>
+font-family="sans-serif" font-size="14">
 <rect width="100%" height="100%" fill="white"/>"""
 
 
@@ -58,43 +60,76 @@ def picture():
     """The drawing; an arrow that follows from others is left out."""
     arrows = layers()
     order = sorted(arrows, key=lambda name: (-level(name, arrows), name))
-    y = {name: ROW * (i + 0.7) for i, name in enumerate(order)}
-    lines = [HEAD.format(height=ROW * len(order) + 10)]
+    y = {name: ROW * (i + 1.7) for i, name in enumerate(order)}
+    colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(order)}
+    top = ROW * (len(order) + 2) + 24  # of the blocks
+    lines = [HEAD.format(height=top + BLOCK * -(-len(RUN) // COLUMNS) + 6), *heads()]
+    lines.append(heading(18, "Layers: an arrow leads from a layer, in its colour, down to one that it imports"))
+    direct = {
+        name: sorted(arrows[name] - {far for other in arrows[name] for far in below(other, arrows)}) for name in order
+    }
     for name in order:
-        direct = arrows[name] - {far for other in arrows[name] for far in below(other, arrows)}
-        lines += [arc(y[name], y[other]) for other in sorted(direct)]
-        lines.append(f'<text x="{ARCS + 8}" y="{y[name] + 4:.0f}" font-weight="bold">{name}</text>')
+        for other in direct[name]:
+            comers = [upper for upper in order if other in direct[upper]]
+            # Arrows that arrive at one layer end a few pixels apart.
+            shift = 4 * (comers.index(name) - (len(comers) - 1) / 2)
+            lines.append(arc(y[name], y[other] + max(-9, min(9, shift)), colour[name]))
+        lines.append(
+            f'<text x="{ARCS + 8}" y="{y[name] + 5:.0f}" font-weight="bold" fill="{colour[name]}">{name}</text>'
+        )
         said = ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text(encoding="utf-8"))) or ""
-        said = escape(said.splitlines()[0].replace("``", "").rstrip("."))
-        lines.append(f'<text x="{ARCS + 170}" y="{y[name] + 4:.0f}" font-size="12" fill="#444">{said}</text>')
-    lines += blocks(ROW * len(order))
+        said = said.splitlines()[0].replace("``", "").rstrip(".")
+        said = escape(said if len(said) <= LETTERS else said.split(":")[0])
+        lines.append(f'<text x="{ARCS + 152}" y="{y[name] + 5:.0f}" font-size="12" fill="#444">{said}</text>')
+    lines.append(heading(top - 14, "One run: python train.py, step by step, with the functions and their files"))
+    lines += blocks(top)
     return "\n".join([*lines, "</svg>\n"])
 
 
-def blocks(height):
-    """One run as boxes from the top to the bottom, each with its functions and its file."""
-    step = height / len(RUN)
-    width = WIDTH - BLOCKS - 10
-    for i, (title, functions, file) in enumerate(RUN):
-        top = step * i + 8
+def heading(y, words):
+    """A heading of a part of the picture."""
+    return f'<text x="10" y="{y}" font-size="15">{escape(words)}</text>'
+
+
+def heads():
+    """The heads of the arrows, one in each colour."""
+    yield "<defs>"
+    for colour in COLOURS:
         yield (
-            f'<rect x="{BLOCKS}" y="{top:.0f}" width="{width}" height="{step - 18:.0f}" rx="6" fill="#eef3f9" '
-            'stroke="#4477aa"/>'
+            f'<marker id="head{colour[1:]}" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="7" markerHeight="7" '
+            f'orient="auto"><path d="M0 0L6 3L0 6z" fill="{colour}"/></marker>'
         )
-        yield f'<text x="{BLOCKS + 12}" y="{top + 20:.0f}" font-weight="bold">{title}</text>'
-        called = escape(", ".join(functions))
-        yield f'<text x="{BLOCKS + 12}" y="{top + 36:.0f}" font-size="12" fill="#444">{called} ({file})</text>'
-        if i:
-            x = BLOCKS + width / 2
-            yield f'<path d="M{x:.0f} {top - 10:.0f}V{top - 1:.0f}" stroke="#4477aa" marker-end="url(#head)"/>'
+    yield "</defs>"
 
 
-def arc(start, end):
+def blocks(top):
+    """One run as boxes, row by row from the left to the right, each with its functions and the file of the first."""
+    width = (WIDTH - 20 - GAP * (COLUMNS - 1)) / COLUMNS
+    for i, (title, functions, file) in enumerate(RUN):
+        x = 10 + (width + GAP) * (i % COLUMNS)
+        y = top + BLOCK * (i // COLUMNS)
+        yield (
+            f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{BLOCK - GAP}" rx="6" fill="#eef3f9" '
+            f'stroke="{COLOURS[0]}"/>'
+        )
+        yield f'<text x="{x + 12:.0f}" y="{y + 20}" font-weight="bold">{i + 1}. {title}</text>'
+        for line, words in enumerate((", ".join(functions), file)):
+            yield f'<text x="{x + 12:.0f}" y="{y + 38 + 16 * line}" font-size="12" fill="#444">{escape(words)}</text>'
+        if i == len(RUN) - 1:
+            continue
+        if (i + 1) % COLUMNS:
+            path = f"M{x + width + 3:.0f} {y + 31}H{x + width + GAP - 3:.0f}"
+        else:  # to the first block of the next row
+            path = f"M{x + width / 2:.0f} {y + BLOCK - GAP + 2}v{GAP / 2 - 2}H{10 + width / 2:.0f}v{GAP / 2 - 2}"
+        yield f'<path d="{path}" fill="none" stroke="{COLOURS[0]}" marker-end="url(#head{COLOURS[0][1:]})"/>'
+
+
+def arc(start, end, colour):
     """An arrow down, at the left of the names; the longer, the wider."""
-    reach = ARCS - 20 - 0.55 * (end - start)
+    reach = ARCS - 16 - 0.22 * (end - start)
     return (
         f'<path d="M{ARCS} {start:.0f}C{reach:.0f} {start:.0f} {reach:.0f} {end:.0f} {ARCS} {end:.0f}" fill="none" '
-        'stroke="#4477aa" marker-end="url(#head)"/>'
+        f'stroke="{colour}" stroke-width="1.4" marker-end="url(#head{colour[1:]})"/>'
     )
 
 

@@ -1,5 +1,6 @@
-"""Draws the diagrams of docs/concepts.md and the tree of docs/choosing.md, a file for each: python docs/site/concepts.py."""
+"""Draws the diagrams of docs/concepts.md and the tree of docs/choosing.md: python docs/site/concepts.py."""
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -19,6 +20,22 @@ font-family="sans-serif" font-size="15">
 <rect width="100%" height="100%" fill="white"/>"""
 
 
+def marked(words):
+    """Words as SVG: what stands in _{} is lowered, and in ^{} raised.
+
+    The characters of Unicode for indices are in few fonts, and a browser would take each of them from another font.
+    """
+    found = ""
+    height = 0
+    for sign, index, plain in re.findall(r"([_^]){(.*?)}|([^_^]+|.)", words):
+        wanted = {"_": 4, "^": -5, "": 0}[sign]
+        size = ' font-size="75%"' if sign else ""
+        part = escape(index or plain)
+        found += part if wanted == height == 0 else f'<tspan dy="{wanted - height}"{size}>{part}</tspan>'
+        height = wanted
+    return found
+
+
 def box(x, y, width, kind, title, below="", height=None):
     """A box with its upper left corner at (x, y): a title, and a smaller line below it."""
     height = height or (50 if below else 34)
@@ -28,9 +45,9 @@ def box(x, y, width, kind, title, below="", height=None):
         f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" fill="{fill}" stroke="{edge}" '
         'stroke-width="1.5"/>'
     )
-    yield f'<text x="{middle}" y="{y + 22}" text-anchor="middle">{escape(title)}</text>'
+    yield f'<text x="{middle}" y="{y + 22}" text-anchor="middle">{marked(title)}</text>'
     if below:
-        yield f'<text x="{middle}" y="{y + 41}" text-anchor="middle" font-size="13" fill="#444">{escape(below)}</text>'
+        yield f'<text x="{middle}" y="{y + 41}" text-anchor="middle" font-size="13" fill="#444">{marked(below)}</text>'
 
 
 def arrow(*points, dashed=False):
@@ -42,7 +59,18 @@ def arrow(*points, dashed=False):
 
 def text(x, y, words, anchor="start", size=13, colour="#444"):
     """A line of text."""
-    yield f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}" text-anchor="{anchor}">{escape(words)}</text>'
+    yield f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}" text-anchor="{anchor}">{marked(words)}</text>'
+
+
+def steps(y, names, reverse=False):
+    """Boxes of a posterior's parameters from left to right, an arrow between them; reverse adds dashed arrows back."""
+    for i, name in enumerate(names):
+        x = 20 + 185 * i
+        yield from box(x, y, 140, POSTERIOR, name)
+        if i:
+            yield from arrow((x - 45, y + (10 if reverse else 17)), (x, y + (10 if reverse else 17)))
+        if i and reverse:
+            yield from arrow((x, y + 25), (x - 45, y + 25), dashed=True)
 
 
 def eblvm():
@@ -63,26 +91,19 @@ def bism():
     """The K steps of the lower level, the N unrolled steps on a copy, and the step of the upper level."""
     yield 330
     yield from text(20, 22, "Lower level: K steps move φ; θ is fixed", size=15, colour="#cc6633")
-    for i, name in enumerate(("φ", "φ − α ∂G/∂φ", "…", "φ after K steps")):
-        yield from box(20 + 185 * i, 34, 140, POSTERIOR, name)
-        if i:
-            yield from arrow((185 * i - 25, 51), (20 + 185 * i, 51))
+    yield from steps(34, ("φ", "φ − α ∂G/∂φ", "…", "φ after K steps"))
     yield from text(
         104, 122, "N unrolled steps on a copy of φ, which remember how they depend on θ", size=15, colour="#cc6633"
     )
-    for i, name in enumerate(("φ̂⁰ = φ", "φ̂¹(θ)", "…", "φ̂ᴺ(θ)")):
-        yield from box(20 + 185 * i, 134, 140, POSTERIOR, name)
-        if i:
-            yield from arrow((185 * i - 25, 146), (20 + 185 * i, 146))
-            yield from arrow((20 + 185 * i, 160), (185 * i - 25, 160), dashed=True)
+    yield from steps(134, ("φ_{0} = φ", "φ_{1}(θ)", "…", "φ_{N}(θ)"), reverse=True)
     yield from arrow((645, 68), (645, 90), (90, 90), (90, 134))
     yield from text(20, 222, "Upper level: one step moves θ; the copy is thrown away", size=15, colour="#4477aa")
-    yield from box(575, 234, 140, LOSS, "J(θ, φ̂ᴺ(θ))", "loss of the score")
+    yield from box(575, 234, 140, LOSS, "J(θ, φ_{N}(θ))", "loss of the score")
     yield from arrow((635, 168), (635, 234))
     yield from arrow((655, 234), (655, 168), dashed=True)
     yield from box(20, 234, 140, MODEL, "θ − β dJ/dθ")
     yield from arrow((575, 252), (160, 252))
-    yield from text(368, 245, "dJ/dθ = ∂J/∂θ + (∂φ̂ᴺ/∂θ)ᵀ ∂J/∂φ", anchor="middle")
+    yield from text(368, 245, "dJ/dθ = ∂J/∂θ + (∂φ_{N}/∂θ)^{T} ∂J/∂φ", anchor="middle")
     yield from text(
         20, 312, "Solid: values. Dashed: derivatives that flow back. N = 0 has no dashed arrows and no second term."
     )
@@ -95,10 +116,10 @@ def vages():
     yield from arrow((130, 47), (175, 47))
     yield from box(175, 22, 130, POSTERIOR, "q(h | v; φ)", "K steps down G")
     yield from arrow((305, 47), (350, 47))
-    yield from box(350, 22, 150, DATA, "h₁ … h_L", "L latents of each v")
+    yield from box(350, 22, 150, DATA, "h_{1} … h_{L}", "L latents of each v")
     yield from arrow((425, 72), (425, 110), (205, 110), (205, 128))
     yield from arrow((425, 110), (560, 110), (560, 128))
-    yield from box(100, 128, 210, MODEL, "score: mean of ∇ᵥ(−E)", "VaES: its value")
+    yield from box(100, 128, 210, MODEL, "score: mean of ∇_{v}(−E)", "VaES: its value")
     yield from box(420, 128, 310, MODEL, "its θ-gradient: mean and covariance", "VaGES: moves θ; φ is a constant in it")
     yield from arrow((310, 153), (420, 153))
     yield from text(365, 146, "∂J/∂s", anchor="middle")
@@ -109,13 +130,13 @@ def chains():
     """The energy of data is lowered and that of the chain's ends raised."""
     yield 215
     yield from box(20, 24, 150, DATA, "data v")
-    yield from box(20, 110, 150, DATA, "start of the chain", "a line of the table")
+    yield from box(20, 110, 150, DATA, "start of the chain", "data, last end or noise")
     yield from arrow((170, 41), (470, 41))
     yield from arrow((170, 135), (235, 135))
     yield from box(235, 110, 170, MODEL, "k steps of a chain", "Gibbs or Langevin")
     yield from arrow((405, 135), (470, 135))
     yield from box(470, 16, 130, LOSS, "mean F(v)", "lowered")
-    yield from box(470, 110, 130, LOSS, "mean F(v⁻)", "raised")
+    yield from box(470, 110, 130, LOSS, "mean F(v^{−})", "raised")
     yield from arrow((600, 41), (680, 41), (680, 72))
     yield from arrow((600, 135), (680, 135), (680, 106))
     yield from box(620, 72, 120, MODEL, "θ")
@@ -127,9 +148,9 @@ def bidvl():
     yield 275
     yield from box(20, 20, 90, DATA, "data v")
     yield from arrow((110, 37), (165, 37))
-    yield from box(165, 12, 150, POSTERIOR, "encoder q(h | v)", "ω₁")
+    yield from box(165, 12, 150, POSTERIOR, "encoder q(h | v)", "ω_{1}")
     yield from arrow((315, 37), (365, 37))
-    yield from box(365, 12, 150, POSTERIOR, "generator G(h)", "ω₂")
+    yield from box(365, 12, 150, POSTERIOR, "generator G(h)", "ω_{2}")
     yield from arrow((515, 37), (570, 37))
     yield from box(570, 20, 170, LOSS, "A: like v again?")
     yield from box(20, 112, 90, DATA, "ĥ ~ N(0, I)")
@@ -140,7 +161,7 @@ def bidvl():
     yield from box(365, 104, 150, MODEL, "energy E′(v̂)", "θ")
     yield from arrow((515, 120), (570, 120))
     yield from box(570, 104, 170, LOSS, "B: E′(v̂) is low", "D: E′(v) − E′(v̂)")
-    yield from box(365, 188, 150, POSTERIOR, "encoder at v̂", "ω₁, fixed in C")
+    yield from box(365, 188, 150, POSTERIOR, "encoder at v̂", "ω_{1}, fixed in C")
     yield from arrow((515, 212), (570, 212))
     yield from box(570, 196, 170, LOSS, "C: is it ĥ again?")
     yield from text(20, 262, "Orange moves in the lower level, down A + B + C; blue in the upper level, down D.")
@@ -150,10 +171,10 @@ def noise_contrast():
     """A classifier of data against noise whose logit is the model's log-density."""
     yield 150
     yield from box(20, 16, 170, DATA, "data v")
-    yield from box(20, 86, 170, DATA, "noise y, ν for each v", "density pₙ known")
+    yield from box(20, 86, 170, DATA, "noise y, ν for each v", "density p_{n} known")
     yield from arrow((190, 33), (260, 55))
     yield from arrow((190, 105), (260, 80))
-    yield from box(260, 44, 270, MODEL, "−F − log Z − log ν − log pₙ", "log Z is a parameter, too")
+    yield from box(260, 44, 270, MODEL, "−F − log Z − log ν − log p_{n}", "log Z is a parameter, too")
     yield from arrow((530, 69), (580, 69))
     yield from box(580, 44, 160, LOSS, "data or noise?", "moves θ and log Z")
 
@@ -165,9 +186,9 @@ def discrepancy():
     yield from arrow((110, 57), (160, 57))
     yield from box(160, 32, 130, DATA, "v + σξ", "one hidden point")
     yield from arrow((290, 57), (340, 57))
-    yield from box(340, 32, 160, DATA, "v + σξ + σξᵢ", "M neighbours uᵢ")
+    yield from box(340, 32, 160, DATA, "v + σξ + σξ_{i}", "M neighbours u_{i}")
     yield from arrow((500, 57), (550, 57))
-    yield from box(550, 32, 190, LOSS, "F(v) below F(uᵢ)?", "moves θ")
+    yield from box(550, 32, 190, LOSS, "F(v) below F(u_{i})?", "moves θ")
     yield from arrow((65, 40), (65, 14), (645, 14), (645, 32))
     yield from text(20, 116, "No score, no chain, no derivative in v: values of the energy only.")
 

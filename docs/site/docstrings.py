@@ -1,4 +1,8 @@
-"""For griffe: docstrings in reStructuredText become Markdown, with formulas and with links between names."""
+"""For griffe: docstrings in reStructuredText become Markdown, with formulas and with links between names.
+
+Methods that only the program itself calls are left out: hooks of Lightning, and those whose docstring only refers to
+the method of the base class.
+"""
 
 import re
 
@@ -11,16 +15,32 @@ VERBATIM = re.compile(
     r"(^ *>>> [^\n]*(?:\n *\S[^\n]*)*|\[`[^`]+`\]\[[^\]]*\]|``.+?``|`[^`]+`|\$\$.+?\$\$|\$[^$]+\$)",
     re.MULTILINE | re.DOTALL,
 )
+# Methods that Lightning and torch call.
+HOOK = re.compile(
+    r"on_\w+|configure_\w+|(training|validation|test)_step|\w+_dataloader|(load_)?state_dict|[gs]et_extra_state|teardown"
+)
 
 
 class Markdown(griffe.Extension):
     """Rewrite every docstring of the package once all of it is read."""
 
     def on_package(self, *, pkg, **_):
-        """Rewrite the docstrings of the package."""
+        """Leave out what only the program calls, and rewrite the docstrings of the rest."""
+        for member in list(_objects(pkg)):
+            if member.is_class:
+                for name in [name for name, method in member.members.items() if _inner(name, method)]:
+                    del member.members[name]
         for member in _objects(pkg):
             if member.docstring:
                 member.docstring.value = _markdown(member.docstring.value, member, pkg)
+
+
+def _inner(name, method):
+    """Whether a method is a hook, or its docstring says no more than where that of the base class is."""
+    if method.is_alias or not method.is_function:
+        return False
+    text = method.docstring.value if method.docstring else ""
+    return bool(HOOK.fullmatch(name) or re.fullmatch(rf"[^\n]+see :meth:`~?[\w.]*\.{name}`\.", text))
 
 
 def _objects(parent):

@@ -15,6 +15,16 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 # A function's name, with the space that TeX puts beside it.
 NAME = re.compile(r"<(mi|mo)>([A-Za-z]{2,})</\1>")
 
+# In a formula on a line of its own: what stands below an operator, and the signs that are larger. Browsers enlarge them
+# by a font of mathematics only, which many systems lack.
+BELOW = re.compile(r"<msub>(<mo [^>]*>(?:min|max|sup|inf|lim)</mo>)((?:(?!</?msub>).)*?)</msub>", re.DOTALL)
+FENCES = re.compile(
+    r'<mo stretchy="true" fence="true" form="prefix">([^<]*)</mo>((?:(?!<mo stretchy="true" fence).)*?)'
+    r'<mo stretchy="true" fence="true" form="postfix">([^<]*)</mo>',
+    re.DOTALL,
+)
+LARGE = re.compile(r"<mo>(&#x0222B;|&#x02211;|&#x0220F;)</mo>")
+
 
 def on_page_content(content, page, **_):
     """Replace the formulas of a page, of its own text and of the docstrings on it."""
@@ -47,4 +57,21 @@ def mathml(tex, display="inline"):
     shown = re.sub(r"<[^>]*>", " ", markup)
     if unknown := re.search(r"\\[A-Za-z]*", html.unescape(shown)):
         raise ValueError(f"the formula {tex} has {unknown[0]}, which latex2mathml does not draw")
-    return NAME.sub(r'<mo lspace="0.17em" rspace="0.17em">\2</mo>', markup)
+    markup = NAME.sub(r'<mo lspace="0.17em" rspace="0.17em">\2</mo>', markup)
+    markup = markup.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # of \sim, a relation with space around it
+    while FENCES.search(markup):  # from the inside to the outside
+        markup = FENCES.sub(lambda match: _fenced(match, display), markup)
+    if display == "block":
+        markup = BELOW.sub(r"<munder>\1\2</munder>", markup)
+        markup = LARGE.sub(r'<mo largeop="false" mathsize="150%">\1</mo>', markup)
+    return markup
+
+
+def _fenced(match, display):
+    """Brackets as high as a fraction or a sum between them; without a font of mathematics none would stretch."""
+    left, inner, right = match.groups()
+    signs = [f'<mo stretchy="false">{sign}</mo>' if sign else "" for sign in (left, right)]
+    if display == "block" and re.search("<mfrac|<munder", inner):
+        signs = [sign.replace('false"', 'false" mathsize="190%"') for sign in signs]
+        signs = [f'<mpadded voffset="-0.28em">{sign}</mpadded>' for sign in signs]
+    return f"{signs[0]}{inner}{signs[1]}"

@@ -41,15 +41,16 @@ def on_page_markdown(markdown, page, **_):
 
 
 def _place(target, page):
-    """Where a file of the repository is in the site: its own page, that of its folder in the API, or a copy."""
+    """Where a file of the repository is in the site: its own page, that of its module in the API, or a copy."""
     if target in TOP:
         return TOP[target]
     if target.startswith("docs/"):
         inside = target.removeprefix("docs/")
         own = page.src_uri.startswith("notebooks/")  # a notebook's page offers the notebook itself
         return inside if own else re.sub(r"^(notebooks/\w+)\.ipynb$", r"\1.md", inside)
-    if target.startswith(PACKAGE) and target.endswith(".py") and target.count("/") > 2:
-        return f"api/{target.removeprefix(PACKAGE).split('/')[0]}.md"
+    module = target.removeprefix(PACKAGE)
+    if module != target and target.endswith(".py") and not module.endswith("__main__.py") and module != "__init__.py":
+        return f"api/{re.sub(r'__init__.py$', 'index.py', module).removesuffix('.py')}.md"
     return f"source/{target.lstrip('.')}.txt"  # mkdocs leaves out folders whose names begin with a dot
 
 

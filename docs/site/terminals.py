@@ -1,14 +1,17 @@
-"""Draws the terminal screens of README, quick start and sweeps: python docs/site/terminals.py [FOLDER OF A SWEEP].
+"""Draws the screens of README, quick start and sweeps: python docs/site/terminals.py [FOLDER OF A SWEEP].
 
-Each screen is what a command really prints, which is run here: the default training for one picture, and the report of
-a finished sweep (``python train.py -m method=bidsm,dsm,cd seed=0,1``) for the other.
+Each screen is what a command really prints, which is run here: the default training, or, with the folder of a finished
+sweep (``python train.py -m method=bidsm,dsm,cd seed=0,1``), its report in the terminal and as a page in Chromium.
 """
 
+import io
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -17,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 100  # characters of a line
 # rich's own template loads its font from a network; this one takes the reader's.
-TEMPLATE = """<svg class="rich-terminal" viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
+TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {terminal_width} {terminal_height}">
 <style>
-.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px;
-line-height: {line_height}px; }}
+.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+font-size: {char_height}px; line-height: {line_height}px; }}
 {styles}
 </style>
 <defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
@@ -44,7 +47,7 @@ def printed(*words):
 
 def screen(command, output):
     """A screen with a command and its output, as the text of an SVG file."""
-    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w", encoding="utf-8"), force_terminal=True)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
     for line in output.rstrip().splitlines():
         console.print(Text.from_ansi(line.rstrip()))
@@ -52,11 +55,21 @@ def screen(command, output):
     return console.export_svg(theme=THEME, code_format=TEMPLATE, unique_id="terminal")
 
 
+def page(report):
+    """The page of a report, as a browser shows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        shot = Path(folder) / "page.png"
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=760,1270"]
+        subprocess.run(["chromium", *options, f"--screenshot={shot}", report.as_uri()], check=True, capture_output=True)
+        return Image.open(shot).convert("RGB")
+
+
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         text = screen("python train.py", printed("train.py"))
         (IMAGES / "terminal_train.svg").write_text(text, encoding="utf-8")
     for sweep in sys.argv[1:]:
-        out = f"{sweep}/report"
-        text = screen(f"python -m eblvm_lit.reports {sweep}", printed("-m", "eblvm_lit.reports", sweep, "--out", out))
+        words = ["-m", "eblvm_lit.reports", sweep, "--metric", "test/log_likelihood", "test/fisher"]
+        text = screen(f"python {' '.join(words)}", printed(*words, "--out", f"{sweep}/report"))
         (IMAGES / "terminal_report.svg").write_text(text, encoding="utf-8")
+        page(ROOT / sweep / "report" / "report.html").save(IMAGES / "report_page.png", optimize=True)

@@ -1,4 +1,4 @@
-"""The scale of the data is best, and a constant energy has a known loss."""
+"""Tests of the method: the scale of the data is the best one, and a constant energy has a known loss."""
 
 import math
 
@@ -10,7 +10,7 @@ from eblvm_lit.optimizers.adam import Adam
 
 
 def mean_loss(log_std):
-    """For data from N(0, 1) and a model N(0, std^2): a GRBM without coupling."""
+    """Return the loss of data N(0, 1) for a model N(0, std^2), which is a GRBM without coupling."""
     energy = GRBM(v_dim=1, h_dim=1)
     with torch.no_grad():
         for parameter in (energy.W, energy.b, energy.c):

@@ -1,7 +1,9 @@
 """The public names and their modules, which ``__init__.py`` loads on first use, and which editors read."""
 
 from .cli.compose import train
+from .cli.estimator import EBLVM
 from .core.functional import bind, params_of
+from .data.array_files import ArrayFile
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
 from .data.curves import Circle, Moons, Rings, SwissRoll, TwoSpirals
@@ -101,6 +103,7 @@ __all__ = [
     "AIS",
     "CIFAR10",
     "DSM",
+    "EBLVM",
     "GRBM",
     "HMC",
     "IWAE",
@@ -125,6 +128,7 @@ __all__ = [
     "AnnealedLangevin",
     "AnnealedLikelihood",
     "ArrayDataModule",
+    "ArrayFile",
     "BernoulliPosterior",
     "BiDVL",
     "BiSM",

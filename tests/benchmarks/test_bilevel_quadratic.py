@@ -1,4 +1,4 @@
-"""The test bed of quadratic problems: its closed forms, and each hypergradient's rate beside the one in theory."""
+"""The test bed of quadratic problems: its closed forms, and each hypergradient's rate compared with theory."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def plainly():
 
 
 def estimate(hypergradient, toy, n=1, distance=0.0):
-    """The gradient of the n-th iteration."""
+    """Return the estimate of the gradient in the n-th iteration."""
     phi = {"phi": toy.optimum(distance)}
     state = hypergradient.init_state(phi)
     for _ in range(n):
@@ -40,11 +40,11 @@ def test_closed_forms_of_the_problem(kappa, quartic):
     assert slope.abs().max() < 1e-13
 
     def composed(theta):
-        # the lower optimum by a dense solver
+        # compare the lower optimum with that of a dense solver
         phi = torch.linalg.solve(toy.H, toy.B @ theta)
         return toy.upper({"theta": theta}, {"phi": phi})
 
-    # the dense solver loses a condition number's digits
+    # a dense solver loses as many digits as the condition number has
     exact = {"rtol": 1e-14 * 100 * kappa, "atol": 1e-14 * 100 * kappa}
     torch.testing.assert_close(torch.func.grad(composed)(toy.theta), toy.hypergradient(), **exact)
     assert torch.func.grad(composed)(toy.solution()).abs().max() < 1e-14 * 100 * kappa
@@ -64,10 +64,11 @@ def test_the_closed_form_of_the_penalty(kappa):
     def penalised(theta, y):
         return toy.upper(theta, y) + multiplier * (toy.lower(theta, y, 0) - toy.lower(theta, {"phi": z}, 0))
 
-    # lambda times 1e-15
+    # the tolerance is lambda times 1e-15
     found = torch.func.grad(penalised)(theta, {"phi": z + shift})["theta"]
     torch.testing.assert_close(found, gradient, rtol=0, atol=1e-12)
-    # where y starts, that far from phi, the slopes of G + J / lambda there and of G at phi are equal: y - z stays
+    # y starts at this distance from phi, where the slope of G + J / lambda equals the slope of G at phi: y - z is
+    # stationary
     start = {"phi": phi["phi"] + shift}
     difference = torch.func.grad(penalised, argnums=1)(theta, start)["phi"] - multiplier * slope(theta, phi, 0)["phi"]
     assert difference.abs().max() < 1e-12
@@ -75,7 +76,7 @@ def test_the_closed_form_of_the_penalty(kappa):
 
 @every_kappa
 @pytest.mark.parametrize("n", [1, 6, 60])
-def test_descents_and_the_series_have_the_error_that_is_left_of_each_mode(kappa, n):
+def test_descents_and_the_series_have_the_error_of_the_remaining_modes(kappa, n):
     toy = Quadratic(kappa)
     left = toy.A.T @ toy.of_hessian(lambda eigenvalues: (1 - eigenvalues) ** n) @ toy.outer(toy.optimum())
     for name in DESCENTS:
@@ -89,9 +90,9 @@ def test_the_rate_of_descent(name):
     kappa = 10
     rows = sweep(ESTIMATORS[name], 10, 500)
     n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
-    # The modes' weights fall with their eigenvalue and each has the factor (1 - eigenvalue)^n: after n steps their mean
-    # is within 1 / 2n of the smallest eigenvalue, where all weights are equal. The random ones are within twice that,
-    # and the mean over the later half of the steps within twice that again.
+    # The weights of the modes decrease with the eigenvalue, and n steps multiply each by (1 - eigenvalue)^n. After n
+    # steps the weighted mean of the eigenvalues is within 1 / 2n of the smallest one if all weights are equal. With
+    # random weights it is within twice that, and the mean over the later half of the steps within twice that again.
     assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
 
 
@@ -99,13 +100,13 @@ def test_the_rate_of_descent(name):
 def test_evaluations_are_counted(name):
     rows = sweep(ESTIMATORS[name], 10, 40)
     costs = {
-        "unroll": lambda n: 2 * n,  # a gradient, and in reverse a product
-        "implicit, Neumann": lambda n: n,  # n - 1 products, and the mixed one
+        "unroll": lambda n: 2 * n,  # one gradient a step, and one product with the Hessian in the backward pass
+        "implicit, Neumann": lambda n: n,  # n - 1 products with the Hessian, and one mixed product
         "implicit, CG": lambda n: n + 1,
         "warm, descent": lambda n: 2 * n,
-        "warm, CG": lambda n: 3 * n,  # its residual, too
+        "warm, CG": lambda n: 3 * n,  # the residual at the start costs evaluations, too
         "finite difference, CG": lambda n: n + 2,
-        "penalty": lambda n: 4 * n,  # y and z, and G at both
+        "penalty": lambda n: 4 * n,  # one step of y and one of z, each with G
     }
     assert [row["evaluations"] for row in rows] == [costs[name](row["steps"]) for row in rows]
     assert len(rows) > 2
@@ -114,7 +115,7 @@ def test_evaluations_are_counted(name):
 @pytest.mark.parametrize("name", BIASES)
 def test_the_orders_of_biases(name):
     rows, power, ends = BIASES[name]
-    # G is of fourth degree and the upper level quadratic: the only other term is the penalty's next, kappa / lambda
+    # G has degree four and the upper level degree two: the only other term is the penalty's next, kappa / lambda
     assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
 
 

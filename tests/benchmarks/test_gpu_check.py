@@ -1,4 +1,4 @@
-"""The GPU check on the processor: all of it but the device, at tiny sizes."""
+"""The GPU check on the processor, at tiny sizes: everything except the device."""
 
 import math
 
@@ -18,13 +18,13 @@ EQUAL = {part.name: part.overrides for part in parts(1) if part.section == "equa
 
 @pytest.fixture(autouse=True)
 def single(monkeypatch):
-    """Float32, and the first stage of compilation alone."""
+    """Use float32, and only the first stage of compilation."""
     torch.set_default_dtype(torch.float32)
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
 
 def replayed(run):
-    """A stand-in for a CUDA graph: each replay writes into the outputs of the first call."""
+    """Return a stand-in for a CUDA graph: each replay writes into the outputs of the first call."""
     outputs = run()
     return lambda: [outputs[name].copy_(x) for name, x in run().items()], outputs
 
@@ -57,12 +57,12 @@ def test_all_modes_of_a_method_are_equal(name):
     assert found["rounding"] == pytest.approx(found["eager"], rel=1)
 
 
-def test_a_step_that_is_off_by_little_is_found_and_a_graph_that_is_refused_is_no_wrong_number(monkeypatch):
+def test_a_small_error_of_a_step_is_found_and_a_refused_graph_is_no_error(monkeypatch):
     method, v = load(EQUAL["dsm"])
     right = gpu_cell.step_of
 
     def step_of(mode, method, capture):
-        """By one part in a thousand, in one mode."""
+        """Return a step that is wrong by one part in a thousand in one mode."""
         step = right(mode, method, capture)
 
         def off(state, v, noise):
@@ -85,7 +85,7 @@ def test_a_step_that_is_off_by_little_is_found_and_a_graph_that_is_refused_is_no
     assert problem({**found, "bf16": 0.5}) == "bf16 is off"
     assert (
         problem({**found, "bf16": 0.5, "float32_reason": "small differences"}) is None
-    )  # precision=auto keeps float32
+    )  # precision=auto leaves it at float32
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_the_page_and_the_exit_code_say_whether_methods_are_equal(row, code, sai
     assert said in line
 
 
-def test_what_there_was_no_time_for_is_listed_and_no_failure(tmp_path):
+def test_parts_without_time_are_listed_and_no_failure(tmp_path):
     out = tmp_path / "gpu.md"
     assert gpu_check.main(["--device", "cpu", "--only", "equal/nothing", "--out", str(out)]) == 2
     assert gpu_check.main(["--device", "cpu", "--only", "/MDSM", "--minutes", "0", "--out", str(out)]) == 0

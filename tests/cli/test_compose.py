@@ -2,8 +2,10 @@
 
 import inspect
 import re
+import runpy
 import shlex
 
+import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -25,7 +27,7 @@ ONE = "method.n_lower_steps=1"
 SMALL = "data.val_size=2 data.batch_size=4"
 DEEP = f"{SMALL} model.h_dim=3 {' '.join(SMALL_DEEP)}"
 DOUBLY = f"method=bidvl data=mnist {SMALL} {' '.join(NARROW)}"
-# Each option of each group, with what it needs beside it, is in one of these runs or below.
+# Each option of each group is either in one of these runs, with what it needs, or below.
 RUNS = [
     f"method=bidsm {ONE} data=circle model=coupled_grbm model.h_dim=3 posterior=bernoulli hypergradient=unroll",
     f"method=bism {ONE} data=diamond_blobs objective=sm hypergradient=finite_difference divergence=kl",
@@ -33,6 +35,9 @@ RUNS = [
     f"method=bimdsm {DEEP} data=celeba32 model=deep posterior=gaussian_conv hypergradient=none",
     "method=cd data=digits model=perturbed_grbm model.h_dim=3 chain=langevin",
     "method=dsm data=line_blobs model=grbm score=exact optimizer=sgd schedule@optimizer.schedule=step",
+    "method=dual data=two_spirals objective=dual",
+    f"method=bidual {ONE} data=swiss_roll model=noise_conditional",
+    f"method=vages_dual {ONE} data=moons posterior=noise_conditional sampler=probability_flow",
     "method=ed data=rings schedule@optimizer.schedule=exponential",
     f"method=ed_latent {ONE} data=two_blobs schedule@optimizer.schedule=warmup",
     "method=fisher_critic data=triangle_blobs schedule@optimizer.schedule=cosine",
@@ -63,6 +68,7 @@ RUNS = [
     f"{DOUBLY} model=joint_conv loss=symmetric_joint generator=conv posterior=encoder_conv",
     f"method=bidvl_resnet {SMALL} {' '.join(GAN[1:])} model=spectral_resnet generator=residual "
     "posterior=encoder_residual loss=offset_latent ratio=sigmoid",
+    "method=snl kind=points data=array data.path={files}/points.npy",
     f"method=vae data=svhn {SMALL} {' '.join(NARROW[1:])}",
     f"method=sngan data=mnist {SMALL} {' '.join(NARROW[::2])} generator=conv model=spectral_conv",
 ]
@@ -90,24 +96,35 @@ BUILDS = [
     f"{DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
     f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
     f"evaluation@{METRICS}=ksd sampler=parallel_tempering",
+    f"kind=points data=array data.path={{files}}/points.npy figures@{FIGURES}=points",
+    "kind=vectors data=array data.path={files}/vectors.npy",
+    "kind=small_images data=array data.path={files}/x_32.npy",
+    "kind=large_images data=array data.path={files}/x_64.npy sizes.v_shape=[1,64,64]",
+    "kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
 ]
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with random images in the forms that they are published in, which is where runs look."""
+    """Return a folder with random images in the formats of published data sets, and make runs read their data from
+    it."""
     folder = tmp_path_factory.mktemp("files")
     for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
         write(folder)
     write_mnist(folder, folder="FashionMNIST")
+    numbers = np.random.default_rng(0)
+    np.save(folder / "points.npy", numbers.normal(size=(200, 2)))
+    np.save(folder / "vectors.npy", numbers.normal(size=(200, 4)))
+    for side in (28, 32, 64):
+        np.save(folder / f"x_{side}.npy", numbers.integers(0, 256, (40, side, side), dtype=np.uint8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EBLVM_DATA", str(folder))
         yield folder
 
 
 def mismatches(node, path="config"):
-    """Arguments of our constructors without a key, and keys without an argument."""
+    """Return the arguments of our constructors that have no key, and the keys that are no argument."""
     if not isinstance(node, dict):
         return [found for x in node for found in mismatches(x, path)] if isinstance(node, list) else []
     found = [problem for key, value in node.items() for problem in mismatches(value, f"{path}.{key}")]
@@ -121,7 +138,7 @@ def mismatches(node, path="config"):
 
 
 def composed(words, folder, files):
-    """A configuration that names every argument, and so can be read instead of the code."""
+    """Return a configuration, after checking that it names every argument, so that users need not read the code."""
     cfg = configured(*words.format(files=files).split(), f"run_dir={folder}", f"cache_dir={folder}")
     assert mismatches(save_config(cfg)) == []
     assert OmegaConf.missing_keys(cfg.sizes) == OmegaConf.missing_keys(cfg.noise) == set()
@@ -131,7 +148,8 @@ def composed(words, folder, files):
 def test_every_option_of_every_group_is_in_a_run_or_a_build():
     words = re.findall(r"\+?([\w]+)(?:@[\w.]+)?=([\w]+)", " ".join([*RUNS, *BUILDS]))
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("experiment", "published")]
-    extras = {("logger", "mlflow"), ("logger", "trackio")}  # have tests of their own, where they are installed
+    # the tests of these options run where their packages are installed
+    extras = {("logger", "mlflow"), ("logger", "trackio"), ("data", "hub")}
     assert {(group, name) for group in groups for name in names(group)} - {*words} == extras
 
 
@@ -171,7 +189,7 @@ def test_no_interpolation_computes():
 
 
 def commands(name):
-    """What an experiment's file says how it is run: the other words of each command, and whether it resumes."""
+    """Yield the commands in the comment of an experiment's file: their other words, and whether they resume."""
     text = (CONF / "experiment" / f"{name}.yaml").read_text()
     axes = OmegaConf.create(text).get("hydra", {}).get("sweeper", {}).get("params", {})
     for words in re.findall(rf"^#   python train.py (.*experiment={name}\b.*)$", text, re.MULTILINE):
@@ -179,13 +197,13 @@ def commands(name):
         yield [f"{key}={first_value(values)}" for key, values in {**axes, **given}.items() if key != "ckpt"]
 
 
-# One of each kind; the others are run where time is no matter.
+# One experiment of each kind; the slow tests run the others.
 QUICK = ("bidvl_mnist_small", "bism_fig1", "bism_table4", "lebm_mnist_small", "vages_bias")
 EXPERIMENTS = {name: list(commands(name)) for name in names("experiment")}
 
 
 def shortened(name, folder):
-    """What makes the first command of an experiment short: its configuration."""
+    """Return the configuration of the first command of an experiment, shortened."""
     swept, *_ = EXPERIMENTS[name]
     found = [f"experiment={name}", "debug=fast", *swept, *SHORTER.get(name, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1", "method.compile=false"]
@@ -200,8 +218,17 @@ def test_every_experiment_runs_two_iterations(name, tmp_path, files, unrendered)
 
 
 @pytest.mark.parametrize("name", sorted({*EXPERIMENTS} - {*QUICK}))
-def test_every_experiment_composes(name):
-    assert check_config(configured(f"experiment={name}", *EXPERIMENTS[name][0], "run_dir=.")) is None
+def test_every_experiment_composes_as_the_reference_says(name):
+    cfg = configured(f"experiment={name}", *EXPERIMENTS[name][0], "run_dir=.")
+    assert check_config(cfg) is None
+    reference = runpy.run_path(str(CONF.parent / "docs" / "site" / "reference.py"))
+    page = (reference["PAGES"] / "experiments.md").read_text()
+    row = re.search(rf"^\| \[`{name}`\]\(\S+\) \| (.+) \|$", page, re.MULTILINE)
+    data, _, method, iterations, _ = row[1].split(" | ")
+    assert iterations == f"{cfg.trainer.max_steps:,}"
+    for group, cell in (("data", data), ("method", method)):
+        path = CONF / group / f"{cell.split('`')[1]}.yaml"
+        assert [cfg[group]._target_] == reference["targets"](reference["own"](path))[:1], "run docs/site/reference.py"
 
 
 @pytest.mark.slow
@@ -289,11 +316,11 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     ("words", "part", "expected"),
     [
         ("method=pcd data=digits model=gaussian", "chain", "GibbsChain"),
-        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # which the method will refuse
+        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # the method will refuse it
         ("model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
-def test_a_model_brings_the_parts_that_fit_and_the_command_line_has_the_last_word(words, part, expected):
+def test_a_model_chooses_parts_that_fit_unless_the_command_line_chooses_others(words, part, expected):
     assert configure(*words.split()).method[part]._target_.endswith(f".{expected}")
 
 
@@ -307,7 +334,8 @@ def test_a_model_of_images_is_refused_for_vectors():
 
 def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken():
     named = {name for name in inspect.signature(pl.Trainer).parameters if re.search("epoch|batches|val_|dev_run", name)}
-    assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}  # the only epoch never ends
+    # the only epoch never ends, so that loaders are never reloaded after some epochs
+    assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}
     for name in NOT_TAKEN:
         with pytest.raises(ConfigError, match=f"trainer.{name} .*{NOT_TAKEN[name].split()[0]}"):
             refuse_unread(OmegaConf.create({"trainer": {name: 0}}), [])

@@ -1,4 +1,4 @@
-"""Bad input ends in one clear sentence and a non-zero exit, and what was saved before stays."""
+"""Bad input ends in one clear sentence and a non-zero exit code, and leaves saved files unchanged."""
 
 import re
 import shutil
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from eblvm_lit.cli import compose
+from eblvm_lit.cli.compose import composed
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
@@ -22,7 +23,7 @@ from helpers.shell import ROOT, checkpoint, evaluate, train
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A short run, and its last checkpoint."""
+    """Return the folder of a short run, and its last checkpoint."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     train(folder, "method=dsm")
     return folder / "checkpoints" / "last.ckpt"
@@ -34,6 +35,8 @@ def trained(tmp_path_factory):
         (["+method.n_unrol=3"], r"n_unrol.*n_unroll"),
         (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
         (["data=image_folder"], r"data.path"),
+        (["data=array"], r"needs a file: set data\.path"),
+        (["data=array", "data.path=/nowhere.csv"], r"There is no file /nowhere\.csv"),
         (["method=dsm", "posterior=bernoulli"], "posterior"),
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
         (["callbacks.evaluation.at_validation=[fid]"], "at_validation.*'fid'"),
@@ -52,6 +55,11 @@ def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrid
         train(tmp_path / "run", *overrides)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_file_in_place_of_a_data_set_is_told_the_word_for_it():
+    with pytest.raises(EblvmError, match=r"is a file, and no option: write data=array data\.path=points\.npy"):
+        composed(["data=points.npy"])
 
 
 # --- data and checkpoints ---------------------------------------------------------------------------------
@@ -94,7 +102,7 @@ def test_what_is_no_checkpoint_of_ours_is_refused(missing, named, trained, tmp_p
     ("overrides", "named"),
     [(["method=bidsm"], "ScoreMatching.*BiSM"), (["method=dsm", "model.h_dim=4"], r"energy\.W")],
 )
-def test_a_checkpoint_of_another_model_is_not_gone_on_with(overrides, named, trained, tmp_path):
+def test_a_checkpoint_of_another_model_is_not_resumed(overrides, named, trained, tmp_path):
     with pytest.raises(ConfigError, match=named):
         train(tmp_path, *overrides, f"ckpt={trained}")
 
@@ -102,7 +110,7 @@ def test_a_checkpoint_of_another_model_is_not_gone_on_with(overrides, named, tra
 # --- the folder, the disk, memory -------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(trained, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_earlier_checkpoint_unchanged(trained, tmp_path, monkeypatch):
     shutil.copytree(trained.parents[1], tmp_path / "run")
     before = (tmp_path / "run" / "checkpoints" / "last.ckpt").read_bytes()
 
@@ -132,8 +140,9 @@ def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(tmp_path
 @pytest.mark.parametrize(
     ("lr", "n_validations", "named"),
     [
-        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # two steps, and the loss overflows
-        # parameters overflow in the first step, whose loss and gradient were finite; seen where they would be saved
+        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # two steps, after which the loss overflows
+        # the parameters overflow in the first step, whose loss and gradient are finite; this is found before they are
+        # saved
         ("3.4e38", 20, r"parameter .* of theta .*iteration 11"),
     ],
 )
@@ -147,7 +156,7 @@ def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(lr, n_vali
     assert evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")["iteration"] == 10
 
 
-def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
+def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
     target = "eblvm_lit.evaluation.fisher_score.FisherScore.compute"
     monkeypatch.setattr(target, lambda self, method, v, generator: {"fisher": float("nan")})
     with pytest.raises(NonFiniteError, match=r"test/fisher.*iteration 10"):
@@ -168,14 +177,15 @@ def test_a_metric_that_is_not_finite_is_no_result(tmp_path, monkeypatch):
         ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
         ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
         ("metod=dsm", "Did you mean method=dsm?"),
-        ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),  # no option of the group
-        ("logger=true", "logger takes the name of an option, not true: csv, mlflow, none,"),
-        ("optimizer=0.01", "optimizer takes the name of an option, not 0.01: adam, sgd."),
-        ("model=null", "model takes the name of an option, not null: coupled_grbm,"),
-        ("seed=3 data=3", "data takes the name of an option, not 3: celeba128,"),
+        # this word resembles no option of the group
+        ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
+        ("logger=true", "logger needs the name of an option, not true: csv, mlflow, none,"),
+        ("optimizer=0.01", "optimizer needs the name of an option, not 0.01: adam, sgd."),
+        ("model=null", "model needs the name of an option, not null: coupled_grbm,"),
+        ("seed=3 data=3", "data needs the name of an option, not 3: celeba128,"),
         (
             "schedule@optimizer.schedule=null",
-            "schedule@optimizer.schedule takes the name of an option, not null: cosine,",
+            "schedule@optimizer.schedule needs the name of an option, not null: cosine,",
         ),
     ],
 )
@@ -204,7 +214,7 @@ runpy.run_path(script, run_name="__main__")
 """
 
 
-def test_help_and_what_is_missing_are_told_before_torch_is_imported(tmp_path):
+def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
     words = [sys.executable, "-c", WITHOUT_TORCH, str(ROOT / "train.py")]
     process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 1
@@ -219,7 +229,7 @@ def test_help_and_what_is_missing_are_told_before_torch_is_imported(tmp_path):
     [
         ("train.py", ["hydra.run.dir=file/run"], "file/run"),
         ("train.py", ["method=bidsn"], "'bidsn'.*method=bidsm"),
-        ("train.py", ["logger=true"], "logger takes the name of an option, not true: csv"),
+        ("train.py", ["logger=true"], "logger needs the name of an option, not true: csv"),
         ("train.py", ["method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
     ],

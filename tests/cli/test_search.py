@@ -8,7 +8,7 @@ DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3", "test_checkpoint
 
 
 def validated(folder):
-    """The values of each validation, by iteration."""
+    """Return the values of each validation, by iteration."""
     rows = {row["iteration"]: {k: v for k, v in row.items() if k.startswith("val/")} for row in curves(folder)}
     return {iteration: row for iteration, row in rows.items() if row}
 
@@ -28,7 +28,8 @@ def test_the_last_validation_is_returned_written_kept_by_a_resumed_run_and_given
 
 
 def test_the_validation_belongs_to_the_tested_checkpoint_and_a_search_finds_it(tmp_path):
-    both = ("test_checkpoint=both", "optimizer.lr=3", "optimized_metric=val_best/loss")  # the loss rises
+    # with this learning rate the loss rises
+    both = ("test_checkpoint=both", "optimizer.lr=3", "optimized_metric=val_best/loss")
     metrics = train(tmp_path, *DSM, *both)
     rows = validated(tmp_path)
     best = min(rows, key=lambda iteration: rows[iteration]["val/loss"])
@@ -44,7 +45,7 @@ def test_a_metric_with_an_interval_picks_the_best_of_its_own_iterations_and_each
     metrics = train(tmp_path, *DSM, *spaced, "callbacks.checkpoints.monitor=val/fisher", "test_checkpoint=both")
     rows = validated(tmp_path)
     values = {iteration: row["val/fisher"] for iteration, row in rows.items() if "val/fisher" in row}
-    assert set(values) == {8, 12}  # at the last validation, too
+    assert set(values) == {8, 12}  # iteration 12 is the last validation, which always computes the metric
     assert of_validation(metrics) == rows[12]
     assert metrics["best_iteration"] == min(values, key=values.get)
     for iteration in (4, 8, 12):

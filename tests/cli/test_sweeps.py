@@ -1,4 +1,4 @@
-"""Sweeps: a failed job is named and the others run; what is missing, and nothing else, is done by the next start."""
+"""Sweeps: a failed job is named while the others run, and the next start runs only the jobs that are missing."""
 
 import gc
 import json
@@ -35,7 +35,7 @@ RESUME = "sweep.resume=true"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A job that has finished."""
+    """Return the folder of a job that has finished."""
     folder = tmp_path_factory.mktemp("whole") / "0"
     return folder, train(folder, *DSM)
 
@@ -43,12 +43,13 @@ def whole(tmp_path_factory):
 def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     folder, metrics = whole
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    assert finished_job(tiny(folder, *DSM)) is find_checkpoint(tiny(folder, *DSM)) is None  # not asked
+    # resuming is off, so that nothing is looked for
+    assert finished_job(tiny(folder, *DSM)) is find_checkpoint(tiny(folder, *DSM)) is None
     monkeypatch.setattr(run, "build", lambda *_: pytest.fail("it was run again"))
     free = ("show_config=false", "threads=1", "callbacks.checkpoints.keep=2", "cache_dir=elsewhere", "tf32=true")
     assert train(folder, *DSM, RESUME, *free) == metrics
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-    with pytest.raises(SystemExit, match="holds results of other settings"):
+    with pytest.raises(SystemExit, match="has results of other settings"):
         finished_job(tiny(folder, *DSM, "seed=2", RESUME))
 
 
@@ -89,7 +90,7 @@ def test_a_job_leaves_no_file_thread_handler_or_logger_open(whole, tmp_path):
     ("error", "told", "alone"),
     [(ConfigError("No."), CompactHydraException, SystemExit), (RuntimeError("a bug"), RuntimeError, RuntimeError)],
 )
-def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(error, told, alone, monkeypatch):
+def test_a_failed_job_of_a_grid_gives_none_and_one_of_a_search_raises(error, told, alone, monkeypatch):
     fail = mock.Mock(side_effect=error)
     cfg = OmegaConf.create({"sweep": {"resume": False}, "optimized_metric": "test/fisher"})
 
@@ -112,7 +113,7 @@ def test_a_failed_job_of_a_grid_returns_and_a_sweeper_that_reads_values_is_told(
 
 
 def sweep_config(folder, *task, explicit=(), sweeper=None, metric=None):
-    """What Hydra knows of a sweep."""
+    """Return a configuration with the part of Hydra's that describes a sweep."""
     overrides = {"task": list(task), "hydra": ["hydra.mode=MULTIRUN", *explicit]}
     hydra = {"overrides": overrides, "sweep": {"dir": str(folder)}, "sweeper": sweeper or {}, "job": {"name": "train"}}
     return OmegaConf.create({"hydra": hydra, "sweep": {"resume": RESUME in task}, "optimized_metric": metric})
@@ -127,11 +128,12 @@ def stored_sweep(folder, *task):
 def test_the_newest_sweep_of_the_same_command_line_is_resumed(tmp_path):
     stored_sweep(tmp_path / "2026-01-01" / "23-00-00", "method=dsm", "seed=0,1")
     newest = stored_sweep(tmp_path / "2026-01-02" / "09-00-00", "method=dsm", RESUME, "seed=0,1")
-    stored_sweep(tmp_path / "2026-01-02" / "10-00-00", "seed=0,1", "method=dsm")  # jobs may have other numbers
+    stored_sweep(tmp_path / "2026-01-02" / "10-00-00", "seed=0,1", "method=dsm")  # its jobs may have other numbers
     config = sweep_config(tmp_path / "2026-01-03" / "09-00-00", "method=dsm", "seed=0,1", RESUME)
     Sweep().on_multirun_start(config)
     assert config.hydra.sweep.dir == str(newest)
-    assert config.hydra.overrides.hydra[-1] == f"hydra.sweep.dir='{newest}'"  # for the jobs, which are composed anew
+    # the jobs are composed anew from these overrides
+    assert config.hydra.overrides.hydra[-1] == f"hydra.sweep.dir='{newest}'"
 
 
 def test_a_sweep_that_cannot_be_found_is_a_sentence_and_a_named_one_is_taken(tmp_path):
@@ -164,12 +166,12 @@ KILL = (
     *("allow_packages=[helpers]", "+callbacks.kill._target_=helpers.stopping.KillAt"),
     *("+callbacks.kill.iteration=10", "+callbacks.kill.flag=killed_${seed}"),
 )
-# Job 0 ends, 1 is killed.
+# Job 0 finishes, and job 1 is killed.
 SWEEP = ("-m", "debug=fast", "data=line_blobs", *DSM, *KILL, "callbacks.figures=null", "seed=0,1")
 
 
 def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp_path):
-    (tmp_path / "killed_0").touch()  # this one is not
+    (tmp_path / "killed_0").touch()  # so that job 0 is not killed
     code, said = run_script("train.py", *SWEEP, folder=tmp_path)
     assert code == -signal.SIGKILL, said
     (folder,) = tmp_path.glob("multirun/*/*")
@@ -186,7 +188,7 @@ def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp
     assert [path.stat().st_mtime_ns for path in files] == before
     assert {"seed=1", "sweep.resume=True"} <= {*read_command(folder / "1")["overrides"]}
     assert re.search(r"(?m)^ *1 +seed=1 +-?\d", said), "the table has what the job is, not how it was started"
-    assert f"{folder / '0'} has finished before" in said
+    assert f"{folder / '0'} has already finished" in said
     assert f"Resuming from iteration 8 of {folder / '1'}" in said
     assert checkpoint(folder / "1")["global_step"] == len(curves(folder / "1")) == 12
 
@@ -219,7 +221,7 @@ def test_two_processes_that_share_a_search_propose_different_points(tmp_path):
     search = ("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null")
     shared = (f"hydra.sweeper.storage=sqlite:///{tmp_path}/search.db", "hydra.sweeper.study_name=lr")
     tried = ("optimizer.lr=tag(log,interval(1e-4,1e-1))", "hydra.sweeper.n_trials=3", "optimized_metric=val/loss")
-    for name in ("one", "other"):  # both propose at random: fewer trials than TPE has before it learns
+    for name in ("one", "other"):  # both propose at random, because TPE learns only after more trials
         place = f"hydra.sweep.dir={tmp_path / name}"
         code, told = run_script("train.py", *search, *shared, *tried, place, folder=tmp_path)
         assert code == 0, told

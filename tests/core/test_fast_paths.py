@@ -1,4 +1,4 @@
-"""Private doors of torch."""
+"""Workarounds that use private interfaces of torch: the compiler's cache, and the order of exchanges."""
 
 import os
 import shutil
@@ -22,7 +22,8 @@ def test_the_compilers_cache_is_asked_for_the_vector_width(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_kernels_for_one_vector_width_are_not_used_for_another(tmp_path):
-    """Inductor's cache of graphs knows no vector width: AVX512 kernels, compiled for AVX2, gave 5e252 instead of 2."""
+    """Compile for two vector widths: Inductor's cache ignored them, and AVX512 kernels run as AVX2 gave 5e252 instead
+    of 2."""
     script = """
         import torch
         from eblvm_lit.core.fast_paths import compile_step

@@ -1,4 +1,4 @@
-"""Several processes that share each minibatch do what one does with the whole of it."""
+"""Several processes that share each minibatch compute what one process computes from all of it."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from tolerances import assert_same_iterations, bounded, operations, reordered
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
-# One of each kind of exchange, and in four processes those whose weights differ; all of them, slowly.
+# One method for each kind of exchange, and for four processes one with unequal weights; a slow test runs all methods.
 FAST = [
     *("dsm", "bidsm N=2", "bidsm fixed point phi", "bidsm warm", "bidsm penalty", "bimdsm shared deep"),
     *(
@@ -32,18 +32,19 @@ FAST = [
         "bidvl",
     ),
 ]
-# Of chains and statistics that last from a minibatch that is divided to one that is not, and back.
+# Methods with chains or statistics that last from a divided minibatch to an undivided one and back.
 WHOLE_TOO = ["dsm", "bimdsm", "pcd more chains", "jarzynski", "particle_ml langevin", "bidvl"]
-# In an iteration: a reduction for each of the K + 1 optimizer steps, and two for each gradient inside of one.
+# The number of exchanges in an iteration: one reduction for each of the K + 1 optimizer steps, and two for each
+# gradient inside a step.
 EXCHANGES = {
     **{"dsm": 1, "bidsm N=2": 3 + 2 * 2, "vages_fisher": 2, "ed_latent": 2},
-    # dJ/dphi and each product with the curvature; each step of the penalty's two posteriors
+    # warm: dJ/dphi and each product with the curvature; penalty: each step of the two posteriors
     **{"bidsm warm": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
 }
 
 
 def distance(one, other):
-    """The largest relative distance of two states' tensors."""
+    """Compute the largest relative distance between two states' tensors of one name."""
     assert one.keys() == other.keys()
     pairs = [(one[name].double(), other[name].double()) for name in one]
     return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
@@ -79,10 +80,10 @@ def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
         assert torch.equal(minibatch.gather(own), x)
         assert minibatch.size(own) == len(x)
 
-        def square(theta):  # of the mean: the same in all processes
+        def square(theta):  # a function of the mean, which is the same in all processes
             return minibatch.mean((theta * own).mean()) ** 2
 
-        def pairs(theta):  # of each own row with all rows
+        def pairs(theta):  # a function of each pair of an own row and any row
             return ((theta * own).sin().unsqueeze(1) * minibatch.gather((theta * own).exp())).mean()
 
         def derivatives(f):
@@ -110,7 +111,7 @@ def test_statistics_of_one_process_are_refused(tmp_path):
         refuse_local_statistics(method)
 
 
-def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
+def test_batch_statistics_are_of_the_shared_minibatch_only_inside_of_the_context():
     norm = BatchNorm2d(3)
     minibatch = object()
     with statistics_over(torch.nn.Sequential(norm), minibatch):
@@ -119,11 +120,13 @@ def test_statistics_are_the_minibatchs_inside_of_an_iteration_alone():
 
 
 def compare(groups, folder, n_iterations=3, compiled=False, short=SHORT):
-    """What iterations make of methods in one process, and in several (methods by their number): all that differs.
+    """Run iterations of methods in one process and in several (groups: methods by number of processes); return
+    differences.
 
     The third iteration has a short minibatch.
     """
-    methods = {name: make(name, folder / "run") for name in groups[2]}  # composed once, before processes part
+    # composed only once, before the processes are forked
+    methods = {name: make(name, folder / "run") for name in groups[2]}
 
     def work(names):
         def iterated(name):
@@ -160,32 +163,33 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
     assert {name: first[name][2] for name in EXCHANGES} == {name: 3 * n for name, n in EXCHANGES.items()}
     _, record, _, n_bytes = first["dsm"]
     moved = sum(p.numel() for p in methods["dsm"][0].energy.parameters())
-    assert n_bytes == 8 * 3 * (moved + len(record) - 1)  # the norm is of what came back
+    # without the gradient's norm, which is computed after the reduction
+    assert n_bytes == 8 * 3 * (moved + len(record) - 1)
 
 
 @pytest.mark.slow
-def test_everything_is_in_two_and_four_processes_what_it_is_in_one(tmp_path):
+def test_every_method_computes_the_same_in_one_two_and_four_processes(tmp_path):
     assert compare({2: [*CASES], 4: [*CASES]}, tmp_path, 20)[2] == {}
 
 
 def test_a_minibatch_too_small_to_be_divided_is_computed_whole_by_every_process(tmp_path):
     _, first, wrong = compare({2: WHOLE_TOO, 3: ["dsm", "pcd more chains"]}, tmp_path, 4, short=3)
     assert wrong == {}
-    assert first["dsm"][2] == 3  # of four iterations: the third exchanges nothing
+    assert first["dsm"][2] == 3  # of four iterations, the third has no exchange
 
 
 @pytest.fixture
 def traced_only(monkeypatch):
-    """The first stage of compilation alone, whose modules are loaded before processes part."""
+    """Use only the first stage of compilation, whose modules are loaded before the processes are forked."""
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
     compile_step(lambda v: {"grad": torch.func.grad(torch.sum)(v)})(torch.ones(2))
 
 
 def test_compiled_processes_are_one_process(traced_only, tmp_path):
-    name = "score_matching"  # with gathered rows
+    name = "score_matching"  # a method that gathers rows
     _, first, wrong = compare({2: [name]}, tmp_path, compiled=True)
     assert wrong == {}
-    assert first[name][2] > 0  # exchanges
+    assert first[name][2] > 0  # there are exchanges
 
 
 @pytest.mark.slow

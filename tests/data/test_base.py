@@ -1,4 +1,4 @@
-"""Data modules: what they hold, in which order it comes, and how bad data are refused."""
+"""Data modules: their arrays, the order of their batches, and how bad data are refused."""
 
 import itertools
 
@@ -109,7 +109,7 @@ ONES = torch.ones(4, 3)
 @pytest.mark.parametrize(
     ("train", "val", "words"),
     [
-        (ONES, torch.tensor([[1, torch.nan, 1], [-torch.inf, 1, 1]]), "val split of Rows holds 2 non-finite .* 6"),
+        (ONES, torch.tensor([[1, torch.nan, 1], [-torch.inf, 1, 1]]), "val split of Rows contains 2 non-finite .* 6"),
         *((wrong, ONES, "train split of Rows") for wrong in (torch.ones(4, 2), ONES[:0], ONES.double())),
     ],
 )
@@ -147,7 +147,7 @@ def test_densities_are_those_of_the_points(toy):
     log_p = data.log_density(grid)
     p = log_p.exp()
     assert p.sum() * area == pytest.approx(1, abs=1e-6)
-    # counts in 400 larger cells: Pearson's statistic has a mean below the number of cells that are not empty
+    # Count points in 400 larger cells: Pearson's statistic has a mean below the number of cells that are not empty.
     counts = torch.histogramdd(v, bins=[20, 20], range=[x0, x1, y0, y1]).hist.flatten()
     expected = p.view(20, n // 20, 20, n // 20).sum((1, 3)).flatten() * area * len(v)
     full = expected > 5
@@ -156,7 +156,7 @@ def test_densities_are_those_of_the_points(toy):
     assert k >= 8
     assert statistic < k + 5 * (2 * k) ** 0.5
     assert counts[~full].sum() <= expected[~full].sum() + 5 * expected[~full].sum().sqrt() + 1e-6
-    torch.testing.assert_close(data.log_density(grid[70:75]), log_p[70:75])  # row by row
+    torch.testing.assert_close(data.log_density(grid[70:75]), log_p[70:75])  # each row by itself
 
 
 def test_two_spirals_are_the_usual_ones():
@@ -189,7 +189,7 @@ def test_circle_is_an_even_grid_in_random_order():
     angles = torch.atan2(v[:, 1], v[:, 0])
     gaps = angles.sort().values.diff()
     torch.testing.assert_close(gaps, torch.full((999,), 2 * torch.pi / 1000), atol=1e-5, rtol=0)
-    assert v[:100].mean(0).norm() < 0.4  # the first hundred are all around
+    assert v[:100].mean(0).norm() < 0.4  # the first hundred points are spread over the whole circle
 
 
 def test_frey_faces_are_the_columns_in_order_standardised_with_the_training_constants(tmp_path):
@@ -204,7 +204,7 @@ def test_frey_faces_are_the_columns_in_order_standardised_with_the_training_cons
         torch.testing.assert_close(b * 0.1763 + 0.6049, a)
 
 
-def test_a_frey_file_that_is_missing_or_another_is_refused_unread(tmp_path, monkeypatch):
+def test_a_missing_or_different_frey_file_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr("scipy.io.loadmat", None)
     with pytest.raises(DataError, match=r"none/frey_rawface.mat.*data\.root"):
         FreyFace(root=tmp_path / "none").setup()
@@ -221,7 +221,7 @@ def test_real_frey_faces_have_the_published_statistics():
     train = data.splits.train
     assert train.mean().item() == pytest.approx(0.6049, abs=5e-5)
     assert train.std().item() == pytest.approx(0.1763, abs=5e-5)
-    # Neighbours resemble each other in the right picture shape only.
+    # Neighbouring pixels resemble each other only if the picture has the right shape.
     rough = {shape: train.view(-1, *shape).diff(dim=1).abs().mean() for shape in ((28, 20), (20, 28), (14, 40))}
     assert min(rough, key=rough.get) == data.image_shape[1:]
 
@@ -254,9 +254,13 @@ def test_bytes_come_back_from_faces_and_digits():
 def test_every_data_file_describes_a_module_with_the_seed_and_the_root_of_the_run(path, monkeypatch, tmp_path):
     monkeypatch.setenv("EBLVM_DATA", "elsewhere")
     options = OmegaConf.to_container(configure(f"data={path.stem}", "seed=9").data, resolve=True)
-    if options.get("path") == "???":
+    if path.stem == "image_folder":
         write_images(tmp_path / "set", 2)
-        options |= {"path": tmp_path / "set", "test_size": 1}
+        options |= {"path": tmp_path / "set", "size": 8, "channels": 1}
+    if "shape" in options:  # then no file is read
+        options |= {"shape": [1, 8, 8]}
+    if path.stem == "array":
+        options |= {"path": tmp_path / "x.npy"}
     data = get_class(options.pop("_target_"))(**options)
     assert data.seed == 9
     assert options.get("root", "elsewhere") == "elsewhere"

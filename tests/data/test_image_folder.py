@@ -1,6 +1,8 @@
-"""A folder of images: what is read and prepared, how bad folders are refused, and runs of one."""
+"""A folder of images: how it is read and prepared, how bad folders are refused, and runs with one."""
 
 import itertools
+import re
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -13,7 +15,7 @@ from PIL import Image
 
 from eblvm_lit.data import prepared_files as files
 from eblvm_lit.data.image_folder import ImageFolder
-from eblvm_lit.errors import DataError
+from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.runs import run
 from helpers.image_files import gradient, write_images, write_mnist
 from helpers.shell import configure, evaluate, of_checkpoint
@@ -21,36 +23,42 @@ from helpers.stand_in import loaded
 
 
 def prepared(root):
-    return list((root / "prepared").iterdir()) if (root / "prepared").exists() else []
+    """The decoded arrays."""
+    return list((root / "prepared").glob("*.npy"))
+
+
+def write(folder, n, **options):
+    """Random images whose files, and so their splits, do not depend on the version of an encoder; their pixels."""
+    return write_images(folder, n, suffix="bmp", **options)
 
 
 def folder(tmp_path, **options):
-    return ImageFolder(path=tmp_path / "set", root=tmp_path, **{"test_size": 2, "val_size": 2, **options})
+    return ImageFolder(path=tmp_path / "set", root=tmp_path, **{"test_size": 0.25, "val_size": 0.25, **options})
 
 
 def rows_of(images, pool):
-    """Where each image is in a pool (n, H, W, 3)."""
+    """Return the index of each image in a pool (n, H, W, 3)."""
     places = {x.transpose(2, 0, 1).tobytes(): i for i, x in enumerate(pool)}
     return [places[image.numpy().tobytes()] for image in images]
 
 
 def test_images_are_decoded_once_and_mapped(tmp_path, monkeypatch):
-    x = write_images(tmp_path / "set", 9)
+    x = write(tmp_path / "set", 12)
     (tmp_path / "set" / ".DS_Store").write_text("hidden files do not count")
     data = loaded(folder(tmp_path))
     assert data.labels is data.class_names is None
     (file,) = prepared(tmp_path)
     stored = np.load(file)
     assert {image.tobytes() for image in stored} == {image.transpose(2, 0, 1).tobytes() for image in x}
-    monkeypatch.setattr(files, "open_image", None)  # no file is opened
+    monkeypatch.setattr(files, "open_image", None)  # no image file may be opened from here on
     monkeypatch.setattr(ImageFolder, "_headers", (["RGB"], [(6, 6)]))
     again = loaded(folder(tmp_path))
     assert all(torch.equal(a, b) for a, b in zip(data.splits, again.splits, strict=True))
     assert str(file) in Path("/proc/self/maps").read_text()
-    again.splits.train.zero_()  # changes what was read, and not the file
+    again.splits.train.zero_()  # this changes the array in memory, but not the file
     np.testing.assert_array_equal(np.load(file), stored)
     monkeypatch.undo()
-    write_images(tmp_path / "set", 8, seed=1)  # a changed folder is prepared anew
+    write(tmp_path / "set", 11, seed=1)  # a changed folder is prepared anew
     assert not torch.equal(loaded(folder(tmp_path)).splits.test, data.splits.test)
 
 
@@ -70,47 +78,144 @@ def pickled(file):
     ],
 )
 def test_a_damaged_array_is_made_anew_and_named_in_one_line(spoil, tmp_path, caplog):
-    write_images(tmp_path / "set", 9)
+    write(tmp_path / "set", 12)
     expected = [split.clone() for split in loaded(folder(tmp_path)).splits]
     (file,) = prepared(tmp_path)
     spoil(file)
     with caplog.at_level("WARNING"):
         found = loaded(folder(tmp_path)).splits
-        loaded(folder(tmp_path))  # and it is whole again
+        loaded(folder(tmp_path))  # the second module finds a valid array again
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert [record.message.partition(" (")[0] for record in caplog.records] == [f"{file} is damaged"]
 
 
 def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
-    pools = [write_images(tmp_path / "set" / name, 8, seed=i) for i, name in enumerate(("cat", "dog", "eel"))]
-    data = loaded(folder(tmp_path, train_on_val=False, test_size=5, val_size=4))
+    pools = [write(tmp_path / "set" / name, 8, seed=i) for i, name in enumerate(("cat", "dog", "eel"))]
+    data = loaded(folder(tmp_path, train_on_val=False))
     assert data.class_names == ("cat", "dog", "eel")
     assert data.image_shape == (3, 6, 6)
     pool = np.concatenate(pools)
     found = []
-    for images, labels, n in zip(data.splits, data.labels, (15, 4, 5), strict=True):
+    for images, labels in zip(data.splits, data.labels, strict=True):
         rows = rows_of(images, pool)
         assert labels.tolist() == [row // 8 for row in rows]
-        assert len(rows) == n
         found += rows
     assert sorted(found) == list(range(24))
-    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3  # not the last class alone
+    assert all(6 - 5 <= len(split) <= 6 + 7 for split in data.splits[1:])  # three standard errors of 2.1
+    whole = loaded(folder(tmp_path))
+    assert torch.equal(whole.splits.train, torch.cat([data.splits.train, data.splits.val]))
+    assert whole.n_train_without("val") == len(data.splits.train)
+    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3  # not the last class only
 
 
 def test_train_and_test_folders_are_kept_apart(tmp_path):
     pools = {}
     for i, (part, name, n) in enumerate(itertools.product(("train", "test"), ("a", "b"), (5,))):
-        pools.setdefault(part, []).append(write_images(tmp_path / "set" / part / name, n, seed=i))
-    data = loaded(folder(tmp_path))
+        pools.setdefault(part, []).append(write(tmp_path / "set" / part / name, n, seed=i))
+    data = loaded(folder(tmp_path, val_size=0.4))
     train, test = (np.concatenate(pools[part]) for part in ("train", "test"))
-    assert sorted(rows_of(data.splits.train, train)) == list(range(10))
-    assert rows_of(data.splits.test, test) == list(range(10))
-    assert data.labels.test.tolist() == [0] * 5 + [1] * 5
+    for split, pool in ((data.splits.train, train), (data.splits.test, test)):
+        assert sorted(rows_of(split, pool)) == list(range(10))
+    assert 0 < len(data.splits.val) < 10
+    assert data.labels.test.tolist() == [row // 5 for row in rows_of(data.splits.test, test)]
     assert data.labels.train.tolist() == [row // 5 for row in rows_of(data.splits.train, train)]
 
 
+def splits_of(data):
+    """The split of each image by its pixels."""
+    return {x.numpy().tobytes(): name for name, part in data.splits._asdict().items() for x in part}
+
+
+def test_images_that_come_go_and_are_renamed_move_no_other(tmp_path):
+    options = {"train_on_val": False, "test_size": 0.2, "val_size": 0.2}
+    write(tmp_path / "set", 40)
+    before = splits_of(loaded(folder(tmp_path, **options)))
+    write(tmp_path / "set" / "..." / "more", 25, seed=1)
+    for i, path in enumerate(sorted((tmp_path / "set" / "..." / "more").iterdir())):
+        path.rename(tmp_path / "set" / f"new {25 - i}.bmp")
+    shutil.rmtree(tmp_path / "set" / "...")
+    (tmp_path / "set" / "07.bmp").rename(tmp_path / "set" / "zzz.bmp")
+    for name in ("03.bmp", "11.bmp"):
+        (tmp_path / "set" / name).unlink()
+    shutil.copy(tmp_path / "set" / "05.bmp", tmp_path / "set" / "copy.bmp")
+    data = loaded(folder(tmp_path, **options))
+    after = splits_of(data)
+    assert sum(map(len, data.splits)) == 40 + 25 - 2 + 1
+    assert len(after) == 63  # the copy is in the split of its original
+    assert len(before.keys() & after.keys()) == 38
+    assert all(before[x] == after[x] for x in before.keys() & after.keys())
+    other = splits_of(loaded(folder(tmp_path, split_seed=1, **options)))
+    assert any(other[x] != after[x] for x in after)
+
+
+def test_given_folders_are_splits_wherever_they_lie(tmp_path):
+    x, y, z = (write(tmp_path / name, 9, seed=i) for i, name in enumerate("xyz"))
+    folders = {"train": tmp_path / "x", "val": tmp_path / "y", "test": tmp_path / "z"}
+    data = loaded(ImageFolder(root=tmp_path, train_on_val=False, **folders))
+    for split, pool in zip(data.splits, (x, y, z), strict=True):
+        assert sorted(rows_of(split, pool)) == list(range(9))
+    some = loaded(ImageFolder(root=tmp_path, path=tmp_path / "x", test=tmp_path / "z", val_size=0.3))
+    assert torch.equal(some.splits.test, data.splits.test)
+    assert sorted(rows_of(some.splits.train, x)) == list(range(9))
+
+
+def test_all_damaged_files_are_listed_at_once_or_left_out_with_one_line(tmp_path, caplog):
+    write(tmp_path / "set", 30)
+    for name in ("05.bmp", "21.bmp"):
+        (tmp_path / "set" / name).write_bytes((tmp_path / "set" / name).read_bytes()[:60])
+    (tmp_path / "set" / "link.png").symlink_to("nowhere")
+    data = folder(tmp_path, channels=None)
+    assert data.find_options()[0]["size"] == 8  # headers can be damaged, too
+    with pytest.raises(DataError, match=r"3 files .* or set data\.skip_damaged=true.*05.*21.*link\.png\.$"):
+        data.setup()
+    with caplog.at_level("INFO"):
+        rest = loaded(folder(tmp_path, skip_damaged=True))
+    assert len(rest.splits.train) + len(rest.splits.test) == 28
+    assert [text for text in caplog.messages if "3 of 31" in text and "21.bmp" in text]
+
+
+def test_what_is_no_image_is_skipped_in_one_line(tmp_path, caplog):
+    write(tmp_path / "set", 12)
+    for name in (".DS_Store", "Thumbs.db", "a.txt", "b.txt"):
+        (tmp_path / "set" / name).write_text("no image")
+    with caplog.at_level("INFO"):
+        data = loaded(folder(tmp_path))
+    assert len(data.splits.train) + len(data.splits.test) == 12
+    assert caplog.messages == ["Files that are no images were skipped: .DS_Store, Thumbs.db, *.txt (2)."]
+
+
+def test_labels_of_a_table_follow_their_images(tmp_path):
+    x = write(tmp_path / "set" / "pictures", 20)
+    lines = [f"pictures/{i:02d}.bmp,{10 - i % 3}" for i in reversed(range(20))]
+    (tmp_path / "set" / "labels.csv").write_text("\n".join(["file,label", *lines, "gone.bmp,8"]))
+    data = loaded(folder(tmp_path))
+    assert data.class_names == ("8", "9", "10")
+    for images, labels in zip(data.splits, data.labels, strict=True):
+        assert labels.tolist() == [2 - row % 3 for row in rows_of(images, x)]
+
+
+def test_images_of_12_bits_are_scaled_by_their_own_maximum_and_pages_are_images(tmp_path):
+    (tmp_path / "set").mkdir()
+    x = np.random.default_rng(0).integers(0, 4000, (12, 6, 6), dtype=np.uint16)
+    x[3, 0, 0] = 4001
+    first, *others = map(Image.fromarray, x[:10])
+    first.save(tmp_path / "set" / "stack.tif", save_all=True, append_images=others)
+    for i in (10, 11):
+        Image.fromarray(x[i]).save(tmp_path / "set" / f"{i}.png")
+    data = folder(tmp_path, channels=None)
+    found, line = data.find_options()
+    assert found["white"] == 4001
+    assert found["channels"] == 1
+    assert "12 grey images" in line
+    pixels = np.rint(x / 4001 * 255).astype(np.uint8)
+    images = torch.cat([(data := loaded(folder(tmp_path, channels=1))).splits.train, data.splits.test])
+    assert {image.numpy().tobytes() for image in images} == {one.tobytes() for one in pixels}
+    brighter = loaded(folder(tmp_path, channels=1, white=2000))
+    assert brighter.splits.train.float().mean() > 1.4 * data.splits.train.float().mean()
+
+
 def too_large():
-    """A picture of 180 megapixels, in a few bytes."""
+    """Return a picture of 180 megapixels that takes a few bytes."""
     header = struct.pack(">IIBBBBB", 18_000, 10_000, 8, 0, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", b""), (b"IEND", b"")]
     chunks = [struct.pack(">I", len(x)) + name + x + struct.pack(">I", zlib.crc32(name + x)) for name, x in parts]
@@ -120,32 +225,44 @@ def too_large():
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda path: write_images(path / "new", 1), "holds folders and the file 00.png"),
-        (lambda path: (path / "05.png").write_bytes((path / "05.png").read_bytes()[:60]), "05.png is missing, damaged"),
-        (lambda path: (path / "05.png").write_bytes(too_large()), "05.png has more than the 179 megapixels"),
-        (lambda path: Image.new("RGB", (6, 7)).save(path / "05.png"), "05.png is 7 x 6 pixels, and 00.png 6 x 6"),
-        (lambda path: path.rename(path.with_name("moved")), "There is no folder .*set"),
+        (lambda path: write(path / "new", 1), "holds folders and the image 00.bmp"),
+        (lambda path: (path / "05.bmp").write_bytes((path / "05.bmp").read_bytes()[:60]), "05.bmp is missing, damaged"),
+        (lambda path: (path / "05.bmp").write_bytes(too_large()), "05.bmp has more than the 179 megapixels"),
+        (lambda path: Image.new("RGB", (6, 7)).save(path / "05.bmp"), "05.bmp is 7 x 6 pixels, and 00.bmp 6 x 6"),
+        (lambda path: path.rename(path.with_name("moved")), "is not a folder with images.*set"),
         (lambda path: [(path / kind).mkdir() for kind in ("train", "test", "val")], "data.split_folders"),
+        (lambda path: (path / "film.MP4").write_bytes(b"1"), "film.MP4 is a video, .* extract its frames"),
+        (lambda path: (path / "set.zip").write_bytes(b"1"), "set.zip is an archive, .* unpack it"),
+        (lambda path: [x.unlink() for x in path.glob("0[2-9].bmp")], "set data.split_seed=|at least three"),
     ],
 )
 def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
-    write_images(tmp_path / "set", 7)
+    write(tmp_path / "set", 12)
     spoil(tmp_path / "set")
     with pytest.raises(DataError, match=sentence):
-        folder(tmp_path).setup()
+        folder(tmp_path, split_seed=3).setup()
     assert prepared(tmp_path) == []
 
 
-@pytest.mark.parametrize(("sizes", "side"), [([(20, 20)], 16), ([(9, 7), (60, 90), (40, 33)], 32)])
-def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, tmp_path):
+@pytest.mark.parametrize("size", [10_000, 0.5])
+def test_sizes_that_leave_nothing_to_train_on_are_refused(size, tmp_path):
+    write(tmp_path / "set", 12)
+    with pytest.raises(DataError, match=f"12 images to train on, of which data.val_size={size} .* lower"):
+        folder(tmp_path, val_size=size, test_size=0.5).setup()
+
+
+@pytest.mark.parametrize(("sizes", "side", "seed"), [([(20, 20)], 16, 0), ([(9, 7), (60, 90), (40, 33)], 32, 0)])
+def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, seed, tmp_path):
     (tmp_path / "set").mkdir()
     for i, size in enumerate(size for size in sizes for _ in range(5)):
-        Image.fromarray(gradient(i, size)[..., 0]).save(tmp_path / "set" / f"{i}.png")
-    data = folder(tmp_path, channels=None, test_size=0.2, val_size=0.2)
+        Image.fromarray(gradient(i, size)[..., 1]).save(tmp_path / "set" / f"{i}.bmp")
+    options = {"test_size": 0.3, "val_size": 0.3, "split_seed": seed}
+    data = folder(tmp_path, channels=None, **options)
     found, _ = data.find_options()
-    n = 4 * len(sizes)
+    n = found["batch_size"]
+    assert 0 < n < 5 * len(sizes)
     assert found == {"size": side, "channels": 1, "batch_size": n}
-    whole = loaded(folder(tmp_path, test_size=0.2, val_size=0.2, **found))
+    whole = loaded(folder(tmp_path, **options, **found))
     assert whole.splits.train.shape == (n, 1, side, side)
     assert whole.find_options()[0] == {}
 
@@ -153,38 +270,58 @@ def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, 
 @pytest.mark.parametrize("size", [None, 10])
 def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
     upright = gradient(0, (20, 40))
-    # by orientation, what is stored: the inverse of what a viewer does, by the EXIF standard
+    # the stored pixels for each orientation: the inverse of what a viewer does by the EXIF standard
     stored = {1: upright, 2: upright[:, ::-1], 5: upright.transpose(1, 0, 2), 6: np.rot90(upright, 1)}
     (tmp_path / "set").mkdir()
     exif = Image.Exif()
     for orientation, array in stored.items():
         exif[0x0112] = orientation
         Image.fromarray(np.ascontiguousarray(array)).save(tmp_path / "set" / f"{orientation}.png", exif=exif)
-    data = loaded(folder(tmp_path, test_size=2, val_size=1, size=size))
+    write_images(tmp_path / "other", 2, size=(20, 40))
+    data = loaded(folder(tmp_path, test=tmp_path / "set", val=tmp_path / "other", size=size))
     expected = Image.fromarray(upright)
     if size:
         expected = expected.crop((10, 0, 30, 20)).resize((10, 10), Image.Resampling.BILINEAR)
-    for image in torch.cat([data.splits.train, data.splits.test]):
+    assert len(data.splits.test) == 4
+    for image in data.splits.test:
         np.testing.assert_array_equal(image, np.asarray(expected).transpose(2, 0, 1))
-    assert "4 colour images of 20 x 40 pixels" in data.find_options()[1]
 
 
 SMALL = ("model.network.channels=2", "model.h_dim=3", "model.head_dim=4", "posterior.network.widths=[2,2,2]")
 FAST = ("debug=fast", "data.batch_size=64", "trainer.max_steps=2", "callbacks.figures=null")
 
 
-def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path):
-    write_images(tmp_path / "mine", 30, size=(20, 28), mode="L")
+def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path, caplog):
+    write(tmp_path / "mine", 30, size=(20, 28), mode="L")
+    write(tmp_path / "held out", 3, size=(20, 28), mode="L", seed=1)
     folders = [f"data.root={tmp_path}", f"outputs_dir={tmp_path}", f"run_dir={tmp_path / 'run'}"]
-    own = ["data=image_folder", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
+    own = ["data=image_folder", "data.split_seed=1", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
+    own.append(f"data.test={tmp_path / 'held out'}")
     metrics = run.train(configure(*own))
     assert metrics["test/posterior_fisher"] > 0
     stored = OmegaConf.load(tmp_path / "run" / "config.yaml")
-    assert (stored.data.size, stored.data.channels, stored.data.batch_size) == (16, 1, 24)
+    assert (stored.data.size, stored.data.channels) == (16, 1)
+    assert 20 < stored.data.batch_size < 30
     assert stored.sizes.v_shape == stored.method.energy.network.v_shape == [1, 16, 16]
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(metrics)
-    assert run.train(configure(*own, "trainer.max_steps=3", "ckpt=last"))["iteration"] == 3
+    splits = {"path": tmp_path / "mine", "test": tmp_path / "held out", "split_seed": 1, "val_size": 0.1}
+    seen = ImageFolder(root=tmp_path, **splits)._listing.pages[0].path
+    write(tmp_path / "mine" / "new", 2, size=(20, 28), mode="L", seed=2)
+    for path in (tmp_path / "mine" / "new").iterdir():
+        path.rename(tmp_path / "mine" / f"new {path.name}")
+    (tmp_path / "mine" / "new").rmdir()
+    own.append(f"data.batch_size={stored.data.batch_size}")
+    with caplog.at_level("WARNING"):
+        assert run.train(configure(*own, "trainer.max_steps=3", "ckpt=last"))["iteration"] == 3
+    assert any(re.search(r"changed since .*last\.ckpt was written: \d added", x) for x in caplog.messages)
+    seen.rename(tmp_path / "held out" / "seen.bmp")
+    for again in (
+        lambda: evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt"),
+        lambda: run.train(configure(*own, "trainer.max_steps=4", "ckpt=last")),
+    ):
+        with pytest.raises(ConfigError, match=r"trained on 1 of the \d test examples.*resume\.allow=\[data\.splits\]"):
+            again()
 
 
 def test_flattened_images_train_a_model_of_vectors(tmp_path):

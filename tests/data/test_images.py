@@ -1,4 +1,4 @@
-"""Images of bytes: what is trained on when, scales, flips, and images as vectors."""
+"""Images as bytes: splits, scales, flips, and images as flat vectors."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from helpers.image_files import pixels
 
 
 class Given(ImageDataModule):
-    """Given images, for what holds of every image set."""
+    """A data module of given images, for tests of what all image sets share."""
 
     event_shape = image_shape = (3, 4, 4)
 
@@ -88,8 +88,8 @@ def test_flips_mirror_half_of_the_images_and_depend_on_seed_and_iteration():
         mirrored += int(other.sum())
         masks.append(tuple(other.tolist()))
     assert mirrored / (n / 4 * 20) == pytest.approx(0.5, abs=0.05)
-    assert len(set(masks)) > 60  # of the 64 + 4 there are
-    assert torch.equal(data.splits.train, data.images.train)  # batches are changed, not the data
+    assert len(set(masks)) > 60  # at least 60 of the 64 + 4 masks are different
+    assert torch.equal(data.splits.train, data.images.train)  # the flips changed the batches, but not the data
     batch = data.images.train[:20]
     other = Given(flip=True, seed=1)
     assert any(not torch.equal(data.augment(batch.clone(), t), other.augment(batch.clone(), t)) for t in range(3))
@@ -110,7 +110,7 @@ def test_a_resumed_stream_repeats_the_flips_with_and_without_blocks(position):
 
 
 class Flattened(Given):
-    """The same as vectors, or not."""
+    """The same images, as flat vectors or not."""
 
     event_shape = ImageDataModule.event_shape
 

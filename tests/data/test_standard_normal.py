@@ -1,4 +1,4 @@
-"""Data from N(0, I)."""
+"""Data sampled from the standard normal distribution N(0, I)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Published sets of images: what their files become, and how bad files are refused."""
+"""Published sets of images: the arrays read from their files, and how bad files are refused."""
 
 import pickle
 import shutil
@@ -19,7 +19,7 @@ from helpers.stand_in import loaded
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    """Nothing is downloaded in a test."""
+    """Make every download fail."""
 
     def refuse(*_, **__):
         raise RuntimeError("there is no\nnetwork")
@@ -115,7 +115,7 @@ def test_a_download_arrives_whole_or_not_at_all(tmp_path, monkeypatch):
     assert "connection lost" in refusal(MNIST(root=tmp_path, val_size=4))
     assert list(tmp_path.iterdir()) == []
     broken = False
-    (tmp_path / "MNIST").mkdir()  # with other files of the user
+    (tmp_path / "MNIST").mkdir()  # the user has other files in this folder
     data = loaded(MNIST(root=tmp_path, val_size=4))
     assert len(data.splits.train) == 12
     assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
@@ -129,7 +129,7 @@ def test_celeba_is_cropped_around_the_centre_and_goes_by_the_official_parts(tmp_
     top = 39
     data = loaded(CelebA(root=tmp_path, size=20, crop=crop, val_size=2))
     assert [len(split) for split in data.splits] == [4, 2, 2]
-    # of a linear ramp, a square's mean is its centre
+    # the mean of a linear ramp over a square is its value at the centre
     centres = (np.arange(20) + 0.5) * crop / 20 - 0.5
     for i, image in zip(rows, torch.cat([data.splits.train, data.splits.test]), strict=True):
         assert np.abs(image[0].float().mean(0).numpy() - (left + centres)).max() < 2
@@ -160,7 +160,8 @@ def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photograp
     again.setup()
     assert first.labels is again.labels is None
     assert all(torch.equal(a, b) for a, b in zip(first.splits, again.splits, strict=True))
-    assert "img_align_celeba is missing" in refusal(CelebA(root=tmp_path, size=16, val_size=2))  # of another size
+    # there is no prepared file of this size
+    assert "img_align_celeba is missing" in refusal(CelebA(root=tmp_path, size=16, val_size=2))
     (file,) = (tmp_path / "prepared").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     assert "img_align_celeba is missing" in refusal(CelebA(root=tmp_path, size=8, val_size=2))
@@ -168,7 +169,7 @@ def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photograp
 
 
 def write_dtd(root):
-    """Two classes, and six pictures of three splits."""
+    """Write six pictures of two classes in three splits, in the format of the Describable Textures Dataset."""
     labels = root / "dtd" / "dtd" / "labels"
     labels.mkdir(parents=True)
     names = []

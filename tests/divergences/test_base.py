@@ -1,4 +1,4 @@
-"""Divergences: exact expectations, bounds, and what holds at the true posterior."""
+"""Divergences: exact expectations, bounds, and identities at the true posterior."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ AT_POSTERIOR = [
 
 
 def draws(divergence, energy, posterior, v, noise):
-    """The loss (S, B) for each of S nodes of noise (S, B, H), which all of its particles share."""
+    """Return the loss (S, B) at S nodes of noise (S, B, H); all particles of a loss share one node."""
     rows = noise.reshape(1, -1, noise.shape[-1]).expand(divergence.n_particles, -1, -1)
     return divergence.loss(energy, posterior, v.repeat(len(noise), 1), rows).view(len(noise), len(v))
 
@@ -68,7 +68,7 @@ def test_shapes_and_noise(case):
     assert (one != other).all()
     loss = divergence.loss(energy, q, v, one[1, 2])
     assert loss.shape == (B,)
-    # rows do not see one another
+    # the loss of an example does not depend on the others
     torch.testing.assert_close(loss[1:3], divergence.loss(energy, q, v[1:3], one[1, 2, :, 1:3]))
 
 
@@ -101,7 +101,7 @@ def test_kl_of_a_relaxed_sample_by_hand():
 
 
 def test_importance_weighted_bounds_are_ordered():
-    # all L-tuples of latent states, with their probabilities: the exact bound
+    # compute the exact bound as a sum over all L-tuples of latent states with their probabilities
     energy = ENERGIES[0].make()
     v = torch.randn(B, V_DIM)
     q = POSTERIORS[1].make()
@@ -117,7 +117,7 @@ def test_importance_weighted_bounds_are_ordered():
 
 
 def test_importance_weights_sum_the_latents_out():
-    # one particle in each state, drawn uniformly: the bound is the free energy itself
+    # with one particle in each state and uniform proposals, the bound is the free energy itself
     energy = ENERGIES[0].make()
     v = torch.randn(B, V_DIM)
     q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)

@@ -1,4 +1,4 @@
-"""The cache of samples on disk: what is in it, who draws what, and what names its files."""
+"""The cache of samples on disk: its content, which process draws which samples, and the names of its files."""
 
 import threading
 
@@ -17,7 +17,7 @@ from helpers.stand_in import StandIn, loaded
 
 
 class Tiny(ArrayDataModule):
-    """Coloured images of six numbers, as flat vectors."""
+    """Colour images of six numbers each, as flat vectors."""
 
     event_shape = (6,)
     image_shape = (3, 1, 2)
@@ -35,7 +35,7 @@ def setting(seed=5):
 
 
 class Counted(eb.Sampler):
-    """Notes which samples were drawn, and may stop at one of them."""
+    """A sampler that records which samples were drawn, and may stop at one of them."""
 
     def __init__(self, batch_size=4, stop_at=None, **options):
         short = few(batch_size, **options)
@@ -57,7 +57,8 @@ def test_a_cache_holds_the_samplers_own_samples_as_bytes(tmp_path):
     assert images.dtype == torch.uint8
     assert torch.equal(images, data.as_bytes(expected).view(10, 3, 1, 2))
     assert len(images.unique()) > 10
-    parts = [np.load(file) for file in sorted(tmp_path.glob("samples/*/*.npz"))]  # as anyone may read them
+    # the files can be read with numpy only
+    parts = [np.load(file) for file in sorted(tmp_path.glob("samples/*/*.npz"))]
     assert np.concatenate([part["indices"] for part in parts]).tolist() == list(range(10))
     assert np.array_equal(np.concatenate([part["images"] for part in parts]), images)
 
@@ -72,16 +73,16 @@ def test_a_cache_resumes_where_it_was_interrupted(tmp_path):
     first = SampleCache(sampler=again, cache_dir=tmp_path / "b").images(method, data, 10)
     assert (interrupted.drawn, again.drawn) == (list(range(8)), [8, 9])
     more = Counted(batch_size=3)
-    cache = SampleCache(sampler=more, cache_dir=tmp_path / "b")  # the batch size may change
+    cache = SampleCache(sampler=more, cache_dir=tmp_path / "b")  # a resumed cache may use another batch size
     longer = cache.images(method, data, 14)
     assert more.drawn == [10, 11, 12, 13]
     assert torch.equal(longer, whole)
     assert torch.equal(first, whole[:10])
     assert torch.equal(cache.images(method, data, 3), whole[:3])
-    assert len(more.drawn) == 4  # nothing was drawn again
+    assert len(more.drawn) == 4  # no sample was drawn twice
 
 
-def test_a_damaged_batch_is_drawn_anew(tmp_path, caplog):
+def test_a_damaged_batch_is_drawn_again(tmp_path, caplog):
     method, data = setting()
     whole = SampleCache(sampler=few(), cache_dir=tmp_path).images(method, data, 10)
     file = sorted(tmp_path.glob("samples/*/*.npz"))[1]
@@ -95,7 +96,7 @@ def test_a_damaged_batch_is_drawn_anew(tmp_path, caplog):
     assert caplog.text.count(f"{file} is damaged") == 3
 
 
-def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
+def test_processes_wait_for_one_another_before_and_after_drawing(tmp_path, monkeypatch):
     local = threading.local()
     barrier = threading.Barrier(2)
     monkeypatch.setattr(cache_module, "rank_and_size", lambda: (local.rank, 2))
@@ -120,7 +121,7 @@ def test_a_group_of_processes_meets_before_and_after(tmp_path, monkeypatch):
     assert [share.drawn for share in samplers] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13]]
 
 
-def test_whatever_samples_depend_on_names_their_file(tmp_path):
+def test_the_file_of_samples_is_named_by_all_that_they_depend_on(tmp_path):
     def folder(change=None, sampler=None, seed=5):
         method, data = setting(seed=seed)
         if change is not None:

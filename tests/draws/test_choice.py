@@ -1,4 +1,4 @@
-"""Who draws, decided once: one table, and the same draws in runs, figures, metrics and the command."""
+"""The choice of a sampler: one table, and the same samples in runs, figures, metrics and the command."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ DEEP = [*NETWORK, "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
 MLP = ["model.network.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
 LEBM = ["method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2", f"{FIGURES}=generator"]
 OTHER = ["sampler=walk_jump", "sampler.dynamics.n_hot=6"]
-# Overrides, who draws, and the kind of the chains.
+# Overrides, with the expected title of the sampler and the kind of its chains.
 TABLE = {
     "grbm of points": ([*POINTS, "method=dsm", "sampler.n_steps=3"], "Gibbs samples, 3 sweeps", "gibbs"),
     "another sampler": ([*POINTS, "method=dsm", *OTHER], "AnnealedLangevin, 6 steps", "marginal"),
@@ -62,12 +62,12 @@ TABLE = {
 
 @pytest.fixture
 def setting(request, monkeypatch):
-    """A run of random parameters, its configuration and its data."""
+    """Return a run with random parameters, its configuration and its data."""
     cfg = configured("max_examples=50", "method.compile=false", "run_dir=nowhere", "seed=4", *request.param)
     adapt(cfg)
     parts = build(cfg)
     data = parts.data
-    if "cifar10" in cfg.data._target_.lower():  # whose files are not there
+    if "cifar10" in cfg.data._target_.lower():  # there are no files of this data set here
         images = torch.randint(256, (60, *data.event_shape), generator=generator(), dtype=torch.uint8)
         data.splits = Splits(images[:40], images[40:50], images[50:])
     data.setup()
@@ -77,7 +77,7 @@ def setting(request, monkeypatch):
 
 
 def shown(figure, run, data, monkeypatch):
-    """The samples that a figure shows: of images its last panel, of points the dots of its last axes."""
+    """Return the samples that a figure shows: its last panel of images, or the dots in its last axes."""
     panels = []
     monkeypatch.setattr(figure_of_samples, "image_grid", lambda rows, *args, **options: panels.extend(rows[0]))
     drawn = figure.draw(run.method, data, generator())
@@ -85,7 +85,7 @@ def shown(figure, run, data, monkeypatch):
 
 
 def judged(nodes, run, data, monkeypatch):
-    """The samples that each metric of samples compares with data."""
+    """Return the samples that each metric of sample quality compares with data."""
     found = {}
     of_samples = {name: nodes[name] for name in ("points", "fd_classifier", "modes") if name in nodes}
     metrics = {name: instantiate(node, name, LIBRARIES) for name, node in of_samples.items()}
@@ -103,7 +103,7 @@ def test_runs_figures_metrics_and_the_command_draw_the_same(setting, title, kind
     run, data = setting
     draws = draws_of(run.method, data, run.sampler, generator=getattr(run.draws(), "images", None))
     assert (draws.title, getattr(draws, "kind", None)) == (title, kind)
-    drawn = run.sample(5, seed=4)  # the seed of the run, by which figures and metrics draw
+    drawn = run.sample(5, seed=4)  # figures and metrics draw with the seed of the run
     assert torch.equal(draws.draw(5, seed=4).reshape(drawn.shape), drawn)
     callbacks = run.config.callbacks
     figure = instantiate(callbacks.figures.figures.samples, "samples", LIBRARIES)
@@ -134,7 +134,7 @@ def test_chains_start_where_a_shared_model_says(setting, starts):
     assert drawn.starts == known
 
 
-def test_nothing_draws_where_nothing_can():
+def test_a_model_without_any_sampler_has_no_samples():
     binary = LatentOnly(random_grbm(2, 3))
     binary.continuous = False
     for energy in (None, binary):

@@ -1,4 +1,4 @@
-"""Images of a generator."""
+"""Samples of images from a generator, with both kinds of batch statistics."""
 
 import copy
 
@@ -17,7 +17,7 @@ def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_f
     torch.manual_seed(0)
     method = bidvl("offset")
     data = Digits()
-    nn.init.normal_(method.generator.layers[-2].weight)  # else all pixels are near the middle
+    nn.init.normal_(method.generator.layers[-2].weight)  # otherwise all pixels would be near the middle of the range
     before = {name: b.clone() for name, b in method.persistent_buffers().items()}
     source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
     images = source.images(method, data, 6)

@@ -1,4 +1,4 @@
-"""Masks of images to complete."""
+"""Masks of images that samplers complete."""
 
 import torch
 
@@ -29,5 +29,5 @@ def test_masks_of_digits_keep_what_is_bright_or_all_else():
     plain, inverted = ((rows[:, None] == shapes).all(2).any(1) for shapes in (bright, 1 - bright))
     assert (plain ^ inverted).all()
     assert 10 < int(inverted.sum()) < 50
-    assert len(rows.unique(dim=0)) > 40  # each its own
+    assert len(rows.unique(dim=0)) > 40  # nearly every sample has a mask of its own
     assert torch.equal(DrawnMask(data=data, inverted=0.5).keep((3, 8, 8), SampleNoise(0, [7, 3])), keep[[7, 3]])

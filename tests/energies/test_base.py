@@ -42,7 +42,7 @@ def conditional(energy):
 
 
 def enumerated(case, energy, v):
-    """Free energy (B,) and p(h|v)'s nodes (S, H) and probabilities (S, B), from E alone."""
+    """Return F(v) (B,) and the nodes (S, H) and probabilities (S, B) of p(h|v), computed from values of E only."""
     (h, log_weight) = case.nodes(energy)
     free_energy = enumerated_free_energy(case, energy, v)
     log_p = log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))
@@ -50,7 +50,7 @@ def enumerated(case, energy, v):
 
 
 @every_energy
-def test_energies_of_rows_and_particles_depend_on_nothing_else(case):
+def test_energies_of_examples_and_particles_are_independent(case):
     energy = case.make()
     v = torch.randn(4, *case.event_shape)
     h = torch.randn(2, 5, 4, H_DIM)
@@ -166,12 +166,12 @@ def test_parametrisations_of_the_grbm_are_one_family():
 
 
 def test_partition_function_over_several_blocks():
-    # Latents that do nothing multiply Z by 2 each: 17 of them take two blocks.
+    # A latent without any coupling multiplies Z by 2; 17 such latents are summed in two blocks.
     small = randomise(eb.GRBM(v_dim=2, h_dim=3))
     large = eb.GRBM(v_dim=2, h_dim=17)
     with torch.no_grad():
         large.b.copy_(small.b), large.log_std.copy_(small.log_std)
-        # the last bits tell the blocks apart
+        # only the last bits have an effect, and they differ between the blocks
         large.W.zero_()[:, -3:], large.c.zero_()[-3:]
         large.W[:, -3:] = small.W
         large.c[-3:] = small.c
@@ -181,7 +181,7 @@ def test_partition_function_over_several_blocks():
 def test_grbm_starts_as_published():
     energy = eb.GRBM(v_dim=300, h_dim=16)
     for p in (energy.W, energy.b, energy.c):
-        assert 0.6 * 0.25 < p.abs().max() <= 0.25  # 1 / sqrt(16), whatever v_dim
+        assert 0.6 * 0.25 < p.abs().max() <= 0.25  # 1 / sqrt(16), for every v_dim
     torch.testing.assert_close(energy.W.var(), torch.tensor(0.25**2 / 3), rtol=0.05, atol=0)
     assert torch.equal(energy.log_std, torch.zeros(300))
     assert "log_std" in eb.params_of(energy)
@@ -208,6 +208,6 @@ def test_the_energy_at_one_v_is_the_energy(case):
     v = torch.randn(4, *case.event_shape).requires_grad_()
     h = torch.randn(5, 4, H_DIM)
     torch.testing.assert_close(energy.at(v)(h), energy(v, h))
-    # and its gradient in v, which goes through what was computed of v alone
+    # compare gradients in v, too, which pass through the part of E that depends on v only
     slopes = (torch.autograd.grad(e.sum(), v)[0] for e in (energy.at(v)(h), energy(v, h)))
     torch.testing.assert_close(*slopes)

@@ -1,4 +1,4 @@
-"""The coupled GRBM: exact draws of dependent bits, what no independent bits can say, and where it counts as a GRBM."""
+"""The coupled GRBM: exact samples of dependent bits, its divergences, and where it may be used like a GRBM."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def make(m=H_DIM, scale=0.8, **options):
 
 
 def probabilities(energy, v):
-    """p(h|v) from E alone, shape (S, B)."""
+    """Compute p(h|v) from values of E only, shape (S, B)."""
     h = binary(energy.h_dim).unsqueeze(1).expand(-1, len(v), -1)
     return (-energy.energy(v, h)).softmax(0)
 
@@ -37,7 +37,7 @@ def test_states_and_their_probabilities():
 
 
 def test_each_state_is_drawn_by_uniforms_of_its_probability():
-    # The uniforms that draw a state are a box, whose sides are the conditionals of its bits, by sums over p(h|v).
+    # The uniforms that draw a state form a box, whose sides are the conditionals of its bits: sums over p(h|v).
     energy = make(4)
     v = torch.randn(6, V_DIM)
     states = binary(4)
@@ -67,7 +67,7 @@ def test_draws_of_particles_are_those_of_rows_and_never_impossible():
     assert h.shape == u.shape == (2, 5, 6, 4)
     assert torch.equal(h[1, 3], energy.draw_latent(v, u[1, 3]))
     assert torch.equal(h[:, :, 2:3], energy.draw_latent(v[2:3], u[:, :, 2:3]))
-    with torch.no_grad():  # probabilities that underflow
+    with torch.no_grad():  # with such couplings, some probabilities underflow
         energy.c.copy_(torch.tensor([-2000.0, 2000.0, 0.0, -2000.0]))
     ends = torch.stack([torch.zeros(6, 4), torch.full((6, 4), 1 - 2**-53)])
     drawn = energy.draw_latent(v, ends)
@@ -75,7 +75,7 @@ def test_draws_of_particles_are_those_of_rows_and_never_impossible():
     assert torch.equal(drawn[..., 2], torch.tensor([1.0, 0.0]).unsqueeze(1).expand(2, 6))
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch):
+def test_the_size_of_blocks_of_examples_changes_no_result(monkeypatch):
     energy = make(4)
     v = torch.randn(7, V_DIM)
     u = torch.rand(3, 7, 4)
@@ -92,7 +92,7 @@ def test_kl_of_independent_bits_is_exact():
     energy = make(5)
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=5))
     v = torch.randn(130, V_DIM)
-    # E is linear in each bit, so that its mean under q is E at the means
+    # E is linear in each bit, so that its mean under q is E at the means of the bits
     mean = q.mean(v)
     entropy = torch.distributions.Bernoulli(mean).entropy().sum(-1)
     expected = energy.energy(v, mean) - entropy - energy.free_energy(v)
@@ -106,12 +106,12 @@ def test_kl_of_independent_bits_is_exact():
     torch.testing.assert_close(*grads)
 
 
-def test_it_is_no_grbm_to_what_needs_independent_latents():
+def test_the_coupled_grbm_is_no_grbm_where_independent_latents_are_needed():
     energy = make()
     v = torch.randn(6, V_DIM)
     method = StandIn(energy=energy, posterior=eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     assert not ScoreBias().applies(method, None)
-    # log Z is never estimated by the annealing of a GRBM: what is enumerated for each v is enumerated once more
+    # log Z must not be estimated by the annealing for GRBMs; these latents are enumerated here, too
     log_z = energy.log_partition().item()
     assert eb.exact_log_partition(energy, 0) == pytest.approx(log_z)
     metric = eb.LogLikelihood(max_enumerated=0)

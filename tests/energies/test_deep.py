@@ -55,13 +55,13 @@ def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
     alone = tilted.visible_head(network(v)) + v.square().sum(1) / (2 * 0.49)
     torch.testing.assert_close(tilted(v, h), plain(v, h) + alone)
     of_h = [torch.autograd.grad(energy(v, h).sum(), h)[0] for energy in (tilted, plain)]
-    torch.testing.assert_close(*of_h)  # p(h|v) is the same
+    torch.testing.assert_close(*of_h)  # p(h|v) is unchanged
     reference = eb.DeepEnergy(network=network, reference_std=0.7)
     score = -torch.autograd.grad(reference(v).sum(), v)[0]
     untilted = eb.DeepEnergy(network=network)
     untilted.load_state_dict(reference.state_dict())
     torch.testing.assert_close(score, -torch.autograd.grad(untilted(v).sum(), v)[0] - v / 0.49)
-    image = eb.DeepEnergy(network=tiny_resnet(), reference_std=2.0)  # all axes of an image are summed over
+    image = eb.DeepEnergy(network=tiny_resnet(), reference_std=2.0)  # the reference term sums over all axes of an image
     ones = torch.ones(5, *image.event_shape)
     torch.testing.assert_close(image(ones) - image.head(image.network(ones)), torch.full((5,), ones[0].numel() / 8))
     confined = eb.DeepLatentEnergy(network=network, h_dim=3, head_dim=6, latent_reference_std=0.5)
@@ -111,7 +111,7 @@ every_visible = pytest.mark.parametrize("case", VISIBLE_ENERGIES, ids=str)
 
 
 @every_visible
-def test_visible_energies_are_marginals_of_nothing(case, float64):
+def test_visible_energies_have_no_latents(case, float64):
     energy = case.make()
     v = torch.randn(5, *case.event_shape, requires_grad=True)
     whole = energy.free_energy(v)

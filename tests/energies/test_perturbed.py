@@ -1,4 +1,4 @@
-"""The GRBM that is perturbed by a seed of its own."""
+"""The perturbed GRBM, whose perturbation has a seed of its own."""
 
 import math
 

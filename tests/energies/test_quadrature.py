@@ -26,7 +26,7 @@ def deep(m, scale=0.4):
 
 
 @pytest.mark.parametrize(("m", "centre", "n"), [(1, 0.0, 41), (2, (0.5, -1.0), 45), (3, 0.0, 31)])
-def test_everything_of_the_gaussian_model(m, centre, n):
+def test_quadrature_gives_all_closed_forms_of_the_gaussian_model(m, centre, n):
     model = gaussian(m)
     v = torch.randn(5, V_DIM)
     marginal = eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=n, centre=centre)
@@ -73,7 +73,7 @@ def test_rules_of_deep_energies_converge():
     errors = [(value - limit).abs().max().item() for value in values]
     assert errors[2] < 1e-5
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
-    # what every second node misses is known from one grid
+    # the error of using every second node is known from one grid
     for coarse, fine in itertools.pairwise(grids[:3]):
         gap = (coarse.free_energy(v) - fine.free_energy(v)).abs()
         torch.testing.assert_close(fine.coarse_error(v), gap, rtol=1e-6, atol=1e-12)
@@ -82,7 +82,7 @@ def test_rules_of_deep_energies_converge():
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_free_energy_of_a_deep_energy_by_midpoints(m):
-    # another rule on another grid, from E at v and h itself
+    # compare with another rule on another grid, which evaluates E(v, h) directly
     energy = deep(m)
     v = torch.randn(4, V_DIM)
     n = 500
@@ -105,7 +105,7 @@ def test_features_of_v_are_computed_once(monkeypatch):
     marginal = eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
     parts = marginal.free_energy, marginal.latent_mean, marginal.coarse_error, marginal.boundary_mass
     whole = [part(v) for part in parts]
-    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # three rows at a time
+    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # blocks of three rows
     torch.testing.assert_close([part(v) for part in parts], whole)
     assert calls == [4] * 4 + [3, 1] * 4
 
@@ -116,7 +116,7 @@ def test_a_grid_that_does_not_fit_is_refused(m):
     v = torch.randn(5, V_DIM)
     eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=61).check(v)
     for options in ({"half_width": 2.0}, {"half_width": 9.0, "centre": 40.0}):
-        with pytest.raises(eb.ConfigError, match=r"outermost nodes hold .* raise half_width"):
+        with pytest.raises(eb.ConfigError, match=r"outermost nodes have .* raise half_width"):
             eb.QuadratureMarginal(energy=model, n_nodes=61, **options).check(v)
     with pytest.raises(eb.ConfigError, match="raise n_nodes"):
         eb.QuadratureMarginal(energy=model, half_width=9.0, n_nodes=15).check(v)

@@ -1,4 +1,4 @@
-"""What tests of metrics of images share."""
+"""Fixtures that the tests of image metrics share."""
 
 import functools
 
@@ -22,12 +22,12 @@ def offline(monkeypatch, tmp_path):
 
 
 def subclasses(kind):
-    """All classes below one."""
+    """Return all subclasses of a class, direct and indirect."""
     return {below for child in kind.__subclasses__() for below in (child, *subclasses(child))}
 
 
 def declared(function):
-    """A metric's function, all of whose numbers the tests find declared."""
+    """Wrap a metric's function with a check that all of its numbers are declared."""
 
     @functools.wraps(function)
     def called(*args, **options):
@@ -40,7 +40,7 @@ def declared(function):
 
 @pytest.fixture(scope="session", autouse=True)
 def every_number_is_declared():
-    """Every name that a metric gives in these tests has a direction, or is declared to have none."""
+    """Check each number that a metric returns in these tests: its direction is declared, or that it has none."""
     declare_all()
     with pytest.MonkeyPatch.context() as patch:
         for kind in (*subclasses(Metric), *subclasses(SampleCriterion)):

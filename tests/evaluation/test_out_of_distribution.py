@@ -1,4 +1,4 @@
-"""Detection of outliers: against the definition, at energies of any size, and end to end."""
+"""Detection of outliers: against the definition, at energies of any size, and in whole runs."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def test_only_ranks_count_at_energies_of_any_size():
 
 
 def test_a_model_of_the_data_finds_noise_and_constants():
-    model = eb.GaussianLatentModel(v_dim=9, h_dim=2)  # standard normal, but for a small W
+    model = eb.GaussianLatentModel(v_dim=9, h_dim=2)  # a standard normal distribution, except for a small W
     v = 0.3 * torch.randn(400, 9, generator=torch.Generator().manual_seed(0))
     sets = {"noise": UniformNoise(low=-4, high=4), "flat": Constant(low=3, high=5), "none": None}
     found = OutOfDistribution(sets=sets).compute(method_of(model), v, torch.Generator().manual_seed(0))
@@ -77,7 +77,7 @@ class Given(OutlierSet):
     ("output", "sign", "bias"), [("softplus", -1, -200.0), ("tanh", 1, 20.0), ("sigmoid", -1, 20.0)]
 )
 def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(output, sign, bias):
-    """In float32 tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0, as they are of all near by."""
+    """Use outputs that saturate: in float32, tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0."""
     torch.manual_seed(0)
     energy = eb.SpectralEnergy(network=eb.MLP(sizes=[2, 4]), output=output, hidden=False).eval()
     with torch.no_grad():
@@ -93,7 +93,8 @@ def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(outpu
 
 @pytest.mark.parametrize("posterior", [True, False], ids=["bound", "free energy"])
 def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
-    """Nor on their order, nor on what was drawn of the generator before: its seed and the set's name say all."""
+    """Check that a set's numbers depend on the seed and its name, but not on the order of sets or on earlier random
+    numbers."""
     torch.manual_seed(0)
     v = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     energy = eb.DeepVectorEnergy if posterior else eb.GaussianLatentModel
@@ -109,7 +110,7 @@ def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
     assert numbers(*reversed(every), drawn=3) == whole
     assert {key: value for name in every for key, value in numbers(name).items()} == whole
     assert numbers("noise", seed=1)["auroc_noise"] != whole["auroc_noise"] != whole["auroc_more noise"]
-    # the data themselves as outliers: latents of their own make no ties
+    # with the data as outliers: each set has its own latents, so that bounds have no ties
     assert (whole["auroc_data"] == pytest.approx(0.5, abs=1e-12)) == (not posterior)
 
 

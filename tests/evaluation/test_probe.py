@@ -1,4 +1,4 @@
-"""The linear probe: which features, trained and tested on what, and where it does not apply."""
+"""The linear probe: its features, the data for training and testing it, and where it does not apply."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ SIZES = (1500, 30, 50)
 
 
 class Means(eb.Posterior):
-    """A posterior of which nothing but the mean matters, a function of v."""
+    """A posterior whose mean is a given function of v; nothing else of it is used."""
 
     continuous = True
 
@@ -35,7 +35,8 @@ class Means(eb.Posterior):
 
 
 class Points(ArrayDataModule):
-    """v in the plane on a tenfold first axis; the label is whether both coordinates have one sign."""
+    """Points in the plane, ten times wider along the first axis; the label is whether both coordinates have one
+    sign."""
 
     event_shape = (2,)
 
@@ -64,7 +65,7 @@ def probe(posterior, data, split="test", **options):
 product = Means(lambda v: v.prod(1, keepdim=True))
 
 
-def test_means_that_tell_the_classes_apart_are_told_from_pixels_that_do_not():
+def test_posterior_means_that_separate_the_classes_have_a_higher_accuracy_than_pixels():
     found = probe(product, Points())
     assert found.keys() == {"probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduced"}
     assert found["probe_accuracy"] == 1
@@ -73,14 +74,15 @@ def test_means_that_tell_the_classes_apart_are_told_from_pixels_that_do_not():
     assert probe(product, Points(), pixels=False) == {"probe_accuracy": 1}
 
 
-def test_it_is_trained_on_training_examples_and_tested_on_the_split_that_is_asked_for():
+def test_the_probe_is_trained_on_training_examples_and_tested_on_the_given_split():
     assert probe(product, Points(flipped=["test"]), pixels=False) == {"probe_accuracy": 0}
     assert probe(product, Points(flipped=["val"]), pixels=False) == {"probe_accuracy": 1}
     assert probe(product, Points(flipped=["val"]), "val", pixels=False) == {"probe_accuracy": 0}
 
 
 class Pictures(ImageDataModule):
-    """One pixel of noise and one that tells the class; labels of the last 400 of 800, for validation, are all wrong."""
+    """Images with one pixel of noise and one that gives the class; the labels of the 400 validation images are
+    wrong."""
 
     event_shape = image_shape = (1, 1, 2)
 
@@ -103,7 +105,7 @@ def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_
     found = probe(second_pixel, data, "val")
     assert max(found["probe_accuracy"], found["probe_accuracy_pixels"]) < 0.05
     assert probe(second_pixel, data, "val", n_train=500) == found
-    # all images that are not for testing are trained on where test images are asked for
+    # if test images are asked for, the probe is trained on all other images
     whole = probe(second_pixel, data, pixels=False)["probe_accuracy"]
     assert (whole > 0.95) == (not train_on_val)
 
@@ -121,9 +123,9 @@ def test_accuracies_on_real_digits_are_those_of_scikit_learn():
         "_pixels": lambda v: v,
         "_pixels_reduced": pca.transform,
     }.items():
-        svm = LinearSVC(random_state=0).fit(features(train), y)  # the dual problem, as published
+        svm = LinearSVC(random_state=0).fit(features(train), y)  # the dual problem, as in the published code
         score = svm.score(features(test), answers)
-        assert found[f"probe_accuracy{suffix}"] == pytest.approx(score, abs=0.011)  # two of 197
+        assert found[f"probe_accuracy{suffix}"] == pytest.approx(score, abs=0.011)  # two of 197 images
         published = LinearProbe(dual=True, pixels=False).accuracy((features(train), features(test)), (y, answers))
         assert suffix or published == score
     assert 0.4 < found["probe_accuracy"] < found["probe_accuracy_pixels"]
@@ -139,7 +141,7 @@ def test_bytes_become_features_batch_by_batch_on_the_scale_of_the_model():
     assert method.posterior.calls == [500, 300]
 
 
-def test_where_there_is_nothing_to_classify_it_gives_nothing():
+def test_the_probe_gives_no_number_without_class_labels():
     assert probe(None, Points()) == {}
     assert probe(product, Points(lambda v: (v > 0).long())) == {}  # two attributes
     assert probe(product, type("Unlabelled", (Points,), {"load_labels": lambda self: None})()) == {}

@@ -1,4 +1,4 @@
-"""The error of reconstructions."""
+"""The metric of the reconstruction error, per pixel."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Distances of samples from data: closed forms, one pass, processes, what is refused, points and runs."""
+"""Distances of samples from data: closed forms, one pass, several processes, refusals, points and runs."""
 
 import copy
 
@@ -63,7 +63,7 @@ def test_a_sample_passes_once_for_all_criteria_and_data_once_for_all_calls(tmp_p
     features = RandomFeatures()
     metric = quality(tmp_path, features)
     metric.prepare(StandIn(), textures())
-    assert features.n_seen == 50  # the training images, before the first iteration
+    assert features.n_seen == 50  # the training images are passed through the network before the first iteration
     values(metric)
     assert features.n_seen == 50 + 37
     values(metric, "val")
@@ -75,23 +75,24 @@ def one_of_two(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     features = RandomFeatures()
     mark = folder / "mark"
-    twice = [values(quality(folder, features)) for _ in range(2)]  # computed, then read from the file
+    twice = [values(quality(folder, features)) for _ in range(2)]  # computed at first, then read from the file
     marked = first_rank_first(lambda: mark.exists() or mark.touch())
     torch.save({"values": twice, "n_seen": features.n_seen, "marked": marked}, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
 
 
 @pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
-def test_two_processes_find_what_one_does(tmp_path):
+def test_two_processes_compute_the_same_distances_as_one(tmp_path):
     one = values(quality(tmp_path / "one"))
     mp.start_processes(one_of_two, (tmp_path,), nprocs=2, start_method="fork")
     both = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
     for rank, left in enumerate(both):
         for found in left["values"]:
             assert found == pytest.approx(one, rel=1e-12)
-        # every second batch of 7 of the 50 images, and of the 37 samples at each call
+        # of the batches of 7 images, each process has every second: of 50 training images, and of 37 samples at each
+        # call
         assert left["n_seen"] == (28 + 2 * 21, 22 + 2 * 16)[rank]
-    assert [left["marked"] for left in both] == [None, True]  # the second found what the first had left
+    assert [left["marked"] for left in both] == [None, True]  # the second call found the file of the first
 
 
 @pytest.mark.parametrize("criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20)])
@@ -100,7 +101,7 @@ def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_p
         quality(tmp_path, criteria={"x": criterion}).prepare(StandIn(), textures())
 
 
-def test_what_is_no_image_gives_nothing_and_needs_nothing(offline, tmp_path):
+def test_data_without_images_give_no_numbers_and_need_no_weights(offline, tmp_path):
     data = loaded(eb.Checkerboard())
     metric = quality(tmp_path, InceptionFeatures(cache_dir=str(tmp_path)))
     assert not metric.applies(StandIn(), data)
@@ -152,7 +153,7 @@ def test_points_are_drawn_by_what_fits_the_model():
     assert not source.supports(grbm, textures())
     assert not source.supports(StandIn(), board)
     once, again = (source.images(grbm, board, 5) for _ in range(2))
-    assert torch.equal(once, again)  # so that all processes compare the same points
+    assert torch.equal(once, again)  # all processes must compare the same points
     deep = StandIn(energy=eb.MLPEnergy(v_dim=2, widths=[4], base_std=1.0))
     langevin = PointSamples(sampler=fitting(200, 0.05)).images(deep, board, 500)
-    assert float(langevin.std()) > 0.5  # they have left the unit square where they started
+    assert float(langevin.std()) > 0.5  # the chains have left the unit square in which they started

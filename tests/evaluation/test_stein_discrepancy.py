@@ -1,4 +1,4 @@
-"""The kernelised Stein discrepancy as a metric."""
+"""The metric of the kernelised Stein discrepancy."""
 
 from types import SimpleNamespace
 

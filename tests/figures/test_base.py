@@ -1,4 +1,4 @@
-"""What the figures show, read back from matplotlib's objects."""
+"""Figures: their content, read back from matplotlib's objects."""
 
 import io
 
@@ -16,6 +16,7 @@ from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.deep import DeepVectorEnergy
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.figures.corner import Corner
 from eblvm_lit.figures.density import Density, density_on_grid
 from eblvm_lit.figures.energies import Energies
 from eblvm_lit.figures.filters import Filters
@@ -53,16 +54,32 @@ class Images(ArrayDataModule):
 
 
 class Numbers(ArrayDataModule):
-    """Neither points of the plane nor images."""
+    """Data that are neither points in the plane nor images."""
 
-    event_shape = (2,)
+    event_shape = (3,)
 
     def load(self):
-        return Splits(*torch.zeros(3, 4, 2))
+        return Splits(*torch.zeros(3, 4, 3))
+
+
+class Unbounded(Plane):
+    """Points of the plane with an outlier, in units of their own, whose window nobody has given."""
+
+    bounds = None
+    column_names = ("height", "weight")
+    unit_of_v = torch.tensor([2.0, 10.0])
+
+    def load(self):
+        splits = super().load()
+        splits.train[0] = 1000.0
+        return splits
+
+    def in_units(self, v):
+        return v * self.unit_of_v.to(v)
 
 
 class Bowl(MarginalEnergy):
-    """A model of the plane whose Z nobody knows: N((-2, 3), I) in disguise."""
+    """The energy of N((-2, 3), I), without its normalising constant and in a class for which no log Z is known."""
 
     event_shape = (2,)
     h_dim = 1
@@ -80,7 +97,7 @@ class Bowl(MarginalEnergy):
 
 
 class Pair(Energy):
-    """Real latents that lean on v, without conditionals: v is N((-2, 3), diag(1, 1/4))."""
+    """A joint energy of v ~ N((-2, 3), diag(1, 1/4)) and continuous latents that depend on v, without conditionals."""
 
     event_shape = (2,)
     h_dim = 3
@@ -103,7 +120,7 @@ def grbm(v_dim):
 
 
 def shifted_grbm():
-    """Its mass is about (-2, 3): in the upper left of the window."""
+    """Build a GRBM with its mass around (-2, 3), which is in the upper left of the window."""
     model = grbm(2)
     model.b.data.copy_(torch.tensor([-2.0, 3.0])), model.W.data.mul_(0.1)
     return model
@@ -125,7 +142,8 @@ def test_density_is_that_of_the_model_at_the_cells_centres_and_integrates_to_one
     expected = (-model.free_energy(v) - model.log_partition()).exp()
     assert p[20, 4].item() == pytest.approx(expected.item(), rel=1e-5)
     assert density_on_grid(Bowl(), BOUNDS, 200).sum() * 12 * 15 / 200**2 == pytest.approx(1, abs=1e-3)
-    corner = density_on_grid(Bowl(), ((-2.0, 5.0), (3.0, 9.0)), 300)  # what is outside of the window counts
+    # mass outside of the window counts for the normalisation, too
+    corner = density_on_grid(Bowl(), ((-2.0, 5.0), (3.0, 9.0)), 300)
     assert corner.sum() * 7 * 6 / 300**2 == pytest.approx(0.25, abs=1e-3)
 
 
@@ -134,14 +152,14 @@ def test_the_density_figure_shows_data_and_model_alike():
     for panel in figure.axes:
         assert (tuple(panel.images[0].get_extent()), panel.images[0].origin) == ((-7, 5, -6, 9), "lower")
         picture = image_of(panel)
-        row, column = np.unravel_index(picture.argmax(), picture.shape)  # brightest where the mass is
+        row, column = np.unravel_index(picture.argmax(), picture.shape)  # the cell with the most mass is the brightest
         assert row > picture.shape[0] * 0.5 > column
 
 
 def test_tiles_keep_every_pixel_in_its_place():
     images = torch.arange(5 * 18.0).view(5, 18)
     board = tile(images, (3, 3, 2), background=-1)
-    assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images on two rows of three
+    assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images in two rows of three
     for i in range(5):
         y = i // 3 * 4
         x = i % 3 * 3
@@ -164,7 +182,7 @@ def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together()
     figure = Samples(n_points=4000, sampler=langevin).draw(*setting(Plane(), Pair()))
     v = torch.as_tensor(np.asarray(figure.axes[1].collections[0].get_offsets()))
     torch.testing.assert_close(v.mean(0), torch.tensor([-2.0, 3.0]).double(), atol=0.08, rtol=0)
-    # the scheme's own bias: a / 4 times the curvature, at most a tenth here
+    # the scheme's own bias is a / 4 times the curvature, at most a tenth here
     torch.testing.assert_close(v.std(0), torch.tensor([1.0, 0.5]).double(), atol=0, rtol=0.12)
 
 
@@ -176,7 +194,7 @@ def test_filters_are_columns_of_the_coupling():
     column = model.coupling().detach()[:, 2]
     expected = 0.5 + 0.5 * column / column.abs().max()
     np.testing.assert_allclose(board[4:7, :2].flatten(), expected, atol=1e-6)
-    np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the dead unit is grey
+    np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the unit without weights is grey
 
 
 def test_curves_are_read_column_by_column(tmp_path):
@@ -188,13 +206,22 @@ def test_curves_are_read_column_by_column(tmp_path):
     curves = {name: [part.tolist() for part in curve] for name, curve in curves_of(path).items()}
     assert curves == {"train/upper_loss": [[10, 20, 30], [3, 2, 1]], "val/loss": [[20, 30], [5, 4]]}
     figure = LearningCurves(csv_path=path).draw(None, None, generator())
-    assert [panel.get_title() for panel in figure.axes] == ["train/upper_loss", "val/loss"]  # training first
+    # curves of training are first
+    assert [panel.get_title() for panel in figure.axes] == ["train/upper_loss", "val/loss"]
     path.write_text("iteration,val/loss\n1,2\n")
     assert draw_curves(path) is None
 
 
+def test_a_number_that_never_changes_has_no_panel_unless_none_changes(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("iteration,val/loss,val/truth\n1,2,5\n2,3,5\n")
+    assert [panel.get_title() for panel in draw_curves(path).axes] == ["val/loss"]
+    path.write_text("iteration,val/truth\n1,5\n2,5\n")
+    assert [panel.get_title() for panel in draw_curves(path).axes] == ["val/truth"]
+
+
 class Labelled(ArrayDataModule):
-    """Three far groups of vectors, named; the label is the group."""
+    """Vectors in three distant groups; the label is the group, and labels have names."""
 
     event_shape = (4,)
     class_names = ("a", "b", "c")
@@ -214,31 +241,34 @@ def with_posterior(data, h_dim=2):
     return method, data, g
 
 
-def test_a_map_keeps_near_examples_near_and_has_a_legend_of_their_labels():
+def test_tsne_keeps_near_examples_near_and_has_a_legend_of_labels():
     (axes,) = PosteriorMap().draw(*with_posterior(Labelled())).axes
     groups = [np.asarray(dots.get_offsets()) for dots in axes.collections]
     assert [len(points) for points in groups] == [10, 10, 10]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
     points = np.concatenate(groups)
     distance = np.linalg.norm(points[:, None] - points, axis=-1) + 1e9 * np.eye(30)
-    assert (distance.argmin(1) // 10 == np.arange(30) // 10).all()  # everyone's nearest neighbour is of its own group
+    # every example's nearest neighbour is of its own group
+    assert (distance.argmin(1) // 10 == np.arange(30) // 10).all()
 
 
 def test_energies_of_data_and_noise_are_free_energies_or_bounds():
     left, _ = Energies().draw(*setting(Plane(), Bowl())).axes
     assert left.get_xlabel() == "$F(v)$"
     shares, edges, _ = left.patches[0].get_data()
-    assert shares @ (edges[1:] + edges[:-1]) / 2 == pytest.approx(7 + 1 / 4, abs=0.1)  # of variances 1/4
+    assert shares @ (edges[1:] + edges[:-1]) / 2 == pytest.approx(7 + 1 / 4, abs=0.1)  # the variances are 1/4
     assert "E_q" in Energies(n=8, n_particles=3).draw(*with_posterior(Labelled())).axes[0].get_xlabel()
 
 
 @pytest.mark.parametrize(
     ("picture", "data", "energy"),
     [
-        (Density(), Numbers, grbm(2)),
+        (Density(), Numbers, grbm(3)),
         (Density(), Plane, None),
         (Samples(), Images, Pair()),
-        (Samples(sampler=Gibbs(n_steps=1)), Numbers, grbm(2)),
+        (Samples(sampler=Gibbs(n_steps=1)), Numbers, grbm(3)),
+        (Corner(sampler=Gibbs(n_steps=1)), Plane, grbm(2)),
+        (Corner(sampler=Gibbs(n_steps=1)), Images, grbm(6)),
         (Filters(), Plane, grbm(2)),
         (Filters(), Images, GaussianLatentModel(v_dim=6, h_dim=2)),
         (Energies(), Labelled, DeepVectorEnergy(v_dim=4, h_dim=2)),
@@ -250,7 +280,35 @@ def test_figures_draw_nothing_where_they_do_not_apply(picture, data, energy):
     assert not picture.applies(method, data) or picture.draw(method, data, g) is None
 
 
-def test_figures_touch_nothing_global():
+def test_a_window_follows_the_bulk_of_the_points_and_is_in_their_units():
+    method, data, g = setting(Unbounded(), shifted_grbm())
+    figure = Density(n_cells=50, n_bins=40).draw(method, data, g)
+    left, right = figure.axes
+    assert (left.get_xlabel(), left.get_ylabel()) == ("height", "weight")
+    x0, x1 = right.get_xlim()
+    y0, y1 = right.get_ylim()
+    assert -9 < x0 < -6 < -2 < x1 < 1
+    assert 0 < y0 < 20 < 40 < y1 < 60
+    for panel in (left, right):  # densities of the points in their own units: each integrates to almost one
+        density = panel.images[0].get_array()
+        assert density.sum() * (x1 - x0) * (y1 - y0) / density.size == pytest.approx(
+            1, abs=0.35 if panel is right else 0.05
+        )
+    dots = Samples(n_points=50, sampler=Gibbs(n_steps=5)).draw(method, data, g).axes[0].collections[0].get_offsets()
+    assert (abs(dots.data) > 1).all()
+
+
+def test_a_corner_shows_each_column_and_all_pairs():
+    method, data, g = setting(Labelled(), grbm(4))
+    figure = Corner(n=20, max_columns=3, sampler=Gibbs(n_steps=2)).draw(method, data, g)
+    assert len(figure.axes) == 6
+    assert [axes.get_xlabel() for axes in figure.axes[-3:]] == ["$v_{1}$", "$v_{2}$", "$v_{3}$"]
+    pair = figure.axes[1]
+    n = min(20, len(data.splits.test))
+    torch.testing.assert_close(torch.tensor(pair.collections[0].get_offsets().data), data.splits.test[:n, :2].double())
+
+
+def test_figures_change_no_global_state():
     model = GRBM(v_dim=6, h_dim=3)
 
     def state():
@@ -275,7 +333,7 @@ def test_images_of_models_without_conditionals_are_chain_samples():
 
 
 def drawing(folder, data, energy, formats=("png",), **figures):
-    """The callback with some figures, and what it draws of."""
+    """Return the callback with some figures, and the method and data that it draws."""
     method, data, _ = setting(data, energy)
     return Figures(figures=figures, save_dir=str(folder), formats=list(formats)), method, data
 
@@ -287,7 +345,8 @@ def files(folder):
 def test_figures_keep_their_iteration_and_are_written_in_every_format_that_was_asked_for(tmp_path):
     callback, method, data = drawing(tmp_path, Images(), grbm(6), dot=Filters(n=1), formats=["png", "pdf"])
     for iteration in (600, 1_200_000):
-        assert callback.draw(method, data, iteration) == [tmp_path / "figures" / "dot.png"]  # for the loggers
+        # these are the files that loggers receive
+        assert callback.draw(method, data, iteration) == [tmp_path / "figures" / "dot.png"]
     stems = ("dot", "dot_000600", "dot_1200000")
     assert files(tmp_path) == [f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png")]
     assert (tmp_path / "figures" / "dot.pdf").read_bytes().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""Pictures of images given latents, between latents, and completed."""
+"""Pictures of images given latents, of interpolations between latents, and of completed images."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_examples_are_the_first_of_their_labels():
     labels = data.labels.test
     assert torch.equal(v[:, 0], test[labels == 1][:3])
     assert torch.equal(v[:, 1], test[labels == 7][:3])
-    assert torch.equal(v[:, 2], test[labels == 1][3:6])  # not the same images again
+    assert torch.equal(v[:, 2], test[labels == 1][3:6])  # later examples of a label are not the first ones again
     data.labels = None
     assert torch.equal(labelled_examples(data, (1, 7), n=3).flatten(0, 1), test[:6])
 
@@ -86,7 +86,10 @@ def test_inpainting_shows_images_what_is_kept_and_completions():
     np.testing.assert_allclose(shown[1], np.where(keep, pixels, GREY / 255), atol=1e-6)
     for row in shown[2:]:
         np.testing.assert_allclose(row[keep], pixels[keep], atol=1e-6)
-    assert np.abs(shown[2] - shown[3])[~keep].mean() > 0.1  # by noise of their own
+    assert np.abs(shown[2] - shown[3])[~keep].mean() > 0.1  # every completion has noise of its own
+    labels = [text.get_text() for text in figure.axes[0].texts]
+    assert labels == ["image", "known pixels", "completion 1", "completion 2", "completion 3"]
+    assert [text.get_position()[1] for text in figure.axes[0].texts] == [3.5, 12.5, 21.5, 30.5, 39.5]
 
 
 PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpainting(sampler=few(), mask=LeftHalf())]
@@ -104,7 +107,7 @@ def test_pictures_draw_nothing_where_they_do_not_apply(picture):
 
 
 @pytest.mark.parametrize("picture", PICTURES[:2], ids=lambda picture: picture.name)
-def test_pictures_of_given_latents_take_those_of_an_encoder(picture):
+def test_pictures_of_given_latents_use_those_of_an_encoder(picture):
     method, data, g = digits()
     by_posterior = image_of(picture.draw(method, data, g).axes[-1])
     method.encoder = method.posterior

@@ -1,4 +1,4 @@
-"""Samplers of a few steps, and a Gaussian model to draw from."""
+"""Samplers with few steps, and a Gaussian model to draw from."""
 
 import torch
 
@@ -7,14 +7,14 @@ from helpers.models import F64, LatentOnly, generator
 
 
 def sampler(n_steps=120, batch_size=2000, kind="auto", bfloat16=False, **options):
-    """Dynamics at temperature one, whose stationary distribution is known."""
+    """Build a sampler at temperature one, whose stationary distribution is known."""
     options = {"step_size": 0.5, "temperature": 1.0, "n_falling": 0, "n_cold": 0, "denoise_std": 0.0, **options}
     dynamics = eb.AnnealedLangevin(n_hot=n_steps, **options)
     return eb.Sampler(dynamics=dynamics, batch_size=batch_size, kind=kind, bfloat16=bfloat16)
 
 
 def few(batch_size=4, **options):
-    """A few steps, hot and cold."""
+    """Build a sampler with a few hot and a few cold steps."""
     return sampler(2, batch_size, temperature=4.0, n_falling=3, n_cold=2, step_size=0.2, denoise_std=0.1, **options)
 
 
@@ -27,6 +27,6 @@ def gaussian(v_dim=4, h_dim=2):
 
 
 class Hidden(LatentOnly):
-    """Another model's joint energy of real latents, without its free energy."""
+    """A joint energy with continuous latents that delegates to another model and has no free energy."""
 
     continuous = True

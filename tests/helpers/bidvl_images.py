@@ -1,4 +1,4 @@
-"""Methods with a generator on tiny images, and what of their state has changed."""
+"""Methods with a generator on tiny images, and the changes in their state."""
 
 import torch
 
@@ -35,7 +35,8 @@ def sngan(**options):
 
 
 def bidvl(name="offset", **options):
-    """BiDVL, whose optimizer has moments and weight decay: they would move what a zero gradient alone leaves."""
+    """Build BiDVL; its optimizer has moments and weight decay, which move parameters even where the gradient is
+    zero."""
     network = SpectralConv(v_shape=SHAPE, width=2)
     joint = LOSSES[name].joint
     parts = {
@@ -55,13 +56,13 @@ def minibatch(method, n=6):
 
 
 def flat(state):
-    """All that lasts of a state beside the optimizers, by name."""
+    """Return the tensors of a state that last between iterations, except the optimizers', by name."""
     params = {f"{network}.{name}": p for network, own in state.params.items() for name, p in own.items()}
     return {**params, **state.buffers}
 
 
 def changed(before, after):
-    """The names of what differs between two states."""
+    """Return the names of the tensors that differ between two states."""
     before = flat(before)
     after = flat(after)
     return {name for name, value in before.items() if not torch.equal(value, after[name])}

@@ -1,4 +1,4 @@
-"""Small networks of BiDVL, and all its losses."""
+"""Small networks for BiDVL, and a list of all its losses."""
 
 import copy
 

@@ -13,7 +13,7 @@ from helpers.shell import ROOT
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path not in TUTORIALS),
     *TUTORIALS,
 ]
 BLOCK = re.compile(
@@ -24,7 +24,7 @@ OPERATORS = {"&&", "||", "|", ";", "&"}
 
 
 class Block(NamedTuple):
-    """A fenced block, the comment before it, and where it begins."""
+    """A fenced block of code, the comment before it, and the line where it begins."""
 
     page: Path
     line: int
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """The words of a command, and the variables that are set for it."""
+    """The words of a command, and the environment variables that are set for it."""
 
     block: Block
     words: tuple[str, ...]
@@ -48,7 +48,7 @@ class Command(NamedTuple):
 
 
 def blocks(page, *languages):
-    """The fenced blocks of a page that are in one of some languages."""
+    """Return the fenced blocks of a page in given languages."""
     text = page.read_text(encoding="utf-8")
     found = (
         Block(page, text[: m.start()].count("\n") + 1, m["language"], m["marker"] or "", m["text"])
@@ -58,7 +58,7 @@ def blocks(page, *languages):
 
 
 def commands(page):
-    """The commands of a page's shell blocks, comments apart."""
+    """Return the commands in the shell blocks of a page, without comments."""
     return [command for block in blocks(page, "bash", "sh", "shell") for command in commands_of(block)]
 
 
@@ -77,7 +77,7 @@ def write(block, folder):
 
 
 def commands_of(block):
-    """The commands of a shell block, comments apart."""
+    """Return the commands of a shell block, without comments."""
     found = []
     exported = {}
     for line in block.text.replace("\\\n", " ").splitlines():
@@ -90,7 +90,7 @@ def commands_of(block):
 
 
 def command(block, words, variables):
-    """The command of these words, if they are more than assignments."""
+    """Return the command with the given words, unless these only assign variables."""
     variables = dict(variables)
     while words and ASSIGNMENT.fullmatch(words[0]):
         name, _, variables[name] = words.pop(0).partition("=")
@@ -98,7 +98,7 @@ def command(block, words, variables):
 
 
 def sentences():
-    """All string literals of the package, each with ``…`` for what is filled in."""
+    """Return all string literals of the package, with ``…`` in place of each value that is filled in."""
     found = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""All metrics that need no weights from elsewhere, on a few samples."""
+"""All metrics that need no downloaded weights, configured for a few samples."""
 
 from helpers.short_runs import NARROW, SHORT_CHAINS
 
@@ -12,7 +12,7 @@ def settings(metric, *options):
     return [f"{PLACE}.{metric}.{option}" for option in options]
 
 
-# By the data.
+# The metrics of images and of points.
 METRICS = {
     "digits": (
         *("data=digits", "model.h_dim=3"),

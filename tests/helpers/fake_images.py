@@ -1,4 +1,4 @@
-"""Sources of images and a network, so small that metrics of images can be tested in no time."""
+"""Sources of images, and a network so small that metrics of images can be tested quickly."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ from eblvm_lit.evaluation.features.base import FeatureExtractor, Features, Title
 
 
 class Noise(ImageSource):
-    """Uniform bytes; image i is a function of (seed, i)."""
+    """Images of uniform random bytes; image i depends only on (seed, i)."""
 
     def __init__(self, *, seed: int = 0):
         self.seed = seed
@@ -23,7 +23,8 @@ class Noise(ImageSource):
 
 
 class RandomFeatures(FeatureExtractor):
-    """A random linear map of the pixels, and three of its values as logits; counts the images it has seen."""
+    """A random linear map of the pixels, three of whose values are used as logits; it counts the images that it has
+    seen."""
 
     name = "random"
     titles = Titles("fd_random", "kd_random", "random_score")
@@ -50,7 +51,7 @@ class RandomFeatures(FeatureExtractor):
 
 
 class Textures(ArrayDataModule):
-    """Random bytes with a column that is darker than the others."""
+    """A data set of random bytes with one column darker than the others."""
 
     image_shape = event_shape = (1, 4, 4)
     shift = 0
@@ -70,7 +71,7 @@ def textures(shift=0):
 
 
 def random_inception(path):
-    """Write random weights of FID's network, of a size that activations keep through its layers."""
+    """Write random weights for FID's Inception network, scaled so that activations neither vanish nor explode."""
     import io
 
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3

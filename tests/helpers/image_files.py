@@ -1,4 +1,4 @@
-"""Small files in the formats of the published sets, which are accepted in the place of those from here on."""
+"""Small files in the formats of published data sets, which importing this module makes the data modules accept."""
 
 import gzip
 import hashlib
@@ -13,7 +13,7 @@ from torchvision import datasets
 from eblvm_lit.data import frey_face
 from eblvm_lit.data.files import FACES
 
-# torchvision: any MD5 sum will do
+# torchvision accepts any MD5 sum
 for kind in (datasets.CIFAR10, datasets.CIFAR100):
     for listed in (kind.train_list, kind.test_list):
         listed[:] = [[name, None] for name, _ in listed]
@@ -24,17 +24,17 @@ datasets.CelebA.file_list[:] = [(address, None, name) for address, _, name in da
 
 
 def pixels(*shape, seed=0):
-    """Random bytes."""
+    """Return random bytes of a given shape."""
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 def idx(array):
-    """An IDX file's bytes."""
+    """Return the bytes of an IDX file."""
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
 def write_mnist(root, n_train=12, n_test=5, folder="MNIST", packed=True):
-    """Four IDX files; the arrays by name."""
+    """Write the four IDX files of MNIST, and return the arrays by name."""
     raw = root / folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     arrays = {}
@@ -48,7 +48,7 @@ def write_mnist(root, n_train=12, n_test=5, folder="MNIST", packed=True):
 
 
 def write_cifar10(root, n=4):
-    """Six pickles of n images each; pixels (6, n, 3, 32, 32) and labels (6, n)."""
+    """Write six pickle files of n images each; return pixels (6, n, 3, 32, 32) and labels (6, n)."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True, exist_ok=True)
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
@@ -62,7 +62,7 @@ def write_cifar10(root, n=4):
 
 
 def write_frey(root, faces=None):
-    """A MATLAB file of faces (560, 1965), which is accepted from here on; the faces."""
+    """Write and accept a MATLAB file of faces (560, 1965), and return the faces."""
     faces = pixels(560, 1965) if faces is None else faces
     savemat(root / FACES, {"ff": faces})
     accept_frey(root)
@@ -70,12 +70,12 @@ def write_frey(root, faces=None):
 
 
 def accept_frey(root):
-    """The file in this folder is accepted."""
+    """Make the data module accept the file in this folder."""
     frey_face.SHA256.add(hashlib.sha256((root / FACES).read_bytes()).hexdigest())
 
 
 def write_svhn(root, n_train=7, n_test=5):
-    """Two MATLAB files; for each pixels (32, 32, 3, n) and labels in {1..10}."""
+    """Write two MATLAB files; return for each the pixels (32, 32, 3, n) and labels in {1..10}."""
     root.mkdir(parents=True, exist_ok=True)
     arrays = []
     for name, n in (("train", n_train), ("test", n_test)):
@@ -87,13 +87,13 @@ def write_svhn(root, n_train=7, n_test=5):
 
 
 def gradient(i, size=(218, 178)):
-    """A smooth picture, which JPEG keeps nearly, whose left and right halves differ: uint8 (H, W, 3)."""
+    """Return a smooth picture uint8 (H, W, 3) with different halves, which JPEG's compression hardly changes."""
     y, x = np.mgrid[: size[0], : size[1]]
     return np.stack([x, y // 2 + 5 * i, x * 0 + 10 * i], axis=-1).astype(np.uint8)
 
 
 def write_celeba(root, parts=(0, 0, 0, 1, 1, 2, 2, 2), attributes=True):
-    """Photographs 000001.jpg, ... and the lists; attributes (n, 40) as 0 and 1."""
+    """Write the photographs 000001.jpg, ... and the lists of CelebA; return the attributes (n, 40) as 0 and 1."""
     folder = root / "celeba"
     (folder / "img_align_celeba").mkdir(parents=True, exist_ok=True)
     names = [f"{i + 1:06d}.jpg" for i in range(len(parts))]
@@ -113,7 +113,7 @@ def write_celeba(root, parts=(0, 0, 0, 1, 1, 2, 2, 2), attributes=True):
 
 
 def write_images(folder, n, *, size=(6, 6), mode="RGB", suffix="png", seed=0):
-    """Random images 00.png, ... in a folder; their pixels."""
+    """Write random images 00.png, ... into a folder, and return their pixels."""
     folder.mkdir(parents=True, exist_ok=True)
     shape = {"RGB": (n, *size, 3), "RGBA": (n, *size, 4), "L": (n, *size)}[mode]
     x = pixels(*shape, seed=seed)

@@ -1,4 +1,4 @@
-"""Metrics of few random images."""
+"""Metrics of image quality on a few random images."""
 
 import torch
 
@@ -30,7 +30,7 @@ def set_of(rows, logits=None):
 
 
 def quality(folder, features=None, images=None, **options):
-    """All criteria, on few images."""
+    """Build the metric of sample quality with all criteria, on few images."""
     criteria = {
         "frechet": FrechetDistance(),
         "kernel": KernelDistance(n_subsets=4, subset_size=15),
@@ -47,7 +47,7 @@ def quality(folder, features=None, images=None, **options):
 
 
 def pictures(n, *, channels=3, side=16, seed=0):
-    """Smooth random images, so that how they are resized makes a difference and not all the difference."""
+    """Return smooth random images, on which methods of resizing differ visibly, but not completely."""
     coarse = torch.rand(n, channels, 4, 4, generator=torch.Generator().manual_seed(seed)) ** (1 + seed)
     smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bicubic")
     return smooth.clamp(0, 1).mul(255).round().to(torch.uint8)

@@ -1,4 +1,5 @@
-"""The steps of a method's iteration, one by one: what each descends, and some of them without the others."""
+"""The single steps of a method's iteration: the loss and gradient of each, and runs of some of them without the
+others."""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from eblvm_lit.methods.base import Method
 
 
 class Found(NamedTuple):
-    """What a step was given: see ``Method.update``."""
+    """The arguments of one optimizer step: see ``Method.update``."""
 
     loss: Any
     grads: Any
@@ -19,7 +20,8 @@ class Found(NamedTuple):
 
 
 def start(method, lr=None):
-    """Where a first iteration starts: live tensors, fresh optimizers, each at its own rate if not at this one."""
+    """Return the state before the first iteration, with fresh optimizers and their own learning rates unless lr is
+    given."""
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     dtype = next(method.parameters()).dtype
     rates = {name: torch.tensor(group.optimizer.lr if lr is None else lr) for name, (group, _) in method.rates.items()}
@@ -28,13 +30,13 @@ def start(method, lr=None):
 
 @contextmanager
 def updating(method, update):
-    """Inside, the steps of the method end in another update."""
+    """Replace the update of a method's optimizer steps inside this context."""
     with mock.patch.object(type(method), "update", update):
         yield
 
 
 def run(method, state, v, noise, only=None, in_place=False):
-    """Where an iteration ends, and its record; ``only`` names the groups whose steps are made."""
+    """Run an iteration, return its final state and its record; ``only`` names the groups whose steps are made."""
     plain = Method.update
 
     def update(self, state, name, *args, **named):
@@ -46,7 +48,7 @@ def run(method, state, v, noise, only=None, in_place=False):
 
 
 def found(method, state, v, noise):
-    """What each step of an iteration would descend from this state, if no step before it moved anything."""
+    """Return the loss and gradient of each step of an iteration if no earlier step had changed the state."""
     steps = {name: [] for name in method.groups}
 
     def update(self, state, name, *args, **named):
@@ -59,20 +61,22 @@ def found(method, state, v, noise):
 
 
 def live(method):
-    """The state of the live parameters, through which autograd differentiates what the method computes."""
+    """Return the state whose tensors are the method's own parameters, so that autograd differentiates with respect to
+    them."""
     params = {name: dict(network.named_parameters()) for name, network in method.networks().items()}
     return method.live_state()._replace(params=params)
 
 
 def gradient_of(loss, module):
-    """Gradient of a loss by a module's trainable parameters, by name; zero where the loss does not depend on one."""
+    """Return the gradient of a loss by a module's trainable parameters, by name; zero where the loss does not depend on
+    one."""
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     grads = torch.autograd.grad(loss, list(named.values()), retain_graph=True, materialize_grads=True)
     return dict(zip(named, grads, strict=True))
 
 
 def assert_descends(step, loss, module, rtol=1e-9, atol=1e-11):
-    """Hold what a step descends to a loss, and its gradient to that loss's by autograd."""
+    """Check that a step's loss is the given one, and that its gradient is the one that autograd computes."""
     expected = gradient_of(loss, module)
     torch.testing.assert_close(step.loss, loss.detach())
     torch.testing.assert_close(step.grads, expected, rtol=rtol, atol=atol)

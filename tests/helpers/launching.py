@@ -1,4 +1,4 @@
-"""Whole runs and scripts in processes of their own, all of them forked: nothing is imported again."""
+"""Whole runs and scripts in forked processes, which need not import the libraries again."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ from helpers.shell import ROOT, tiny
 
 __all__ = ["RUN", "Forked", "Launch", "gone", "run_script", "run_scripts"]
 
-# Validations at 6, 12, 18, checkpoints at 4, 8, 12, 16, and a short batch at 13.
+# Validations at iterations 6, 12 and 18, checkpoints at 4, 8, 12 and 16, and a short batch at 13.
 RUN = (
     *("trainer.max_steps=18", "n_validations=3", "iterations_per_batch=2", "trainer.log_every_n_steps=2"),
     "data.batch_size=108",
@@ -31,7 +31,7 @@ PAUSE = ("allow_packages=[helpers]", "+callbacks.pause._target_=helpers.stopping
 
 
 class Forked:
-    """A process as ``subprocess`` shows it."""
+    """A forked process with the interface of ``subprocess.Popen``."""
 
     def __init__(self, target, *args):
         self._process = get_context("fork").Process(target=target, args=args)
@@ -53,7 +53,7 @@ class Forked:
 
 
 def _speak_into(path):
-    """What this process prints and logs goes to a file, as if it had never been one of pytest's."""
+    """Redirect all output and logs of this process to a file, and remove pytest's handlers."""
     torch.set_num_threads(1)
     file = open(path, "w", buffering=1)  # noqa: SIM115 - to the end of the process
     os.dup2(file.fileno(), 1)
@@ -63,7 +63,7 @@ def _speak_into(path):
 
 
 def _leave(call):
-    """End this process as the interpreter would after a call."""
+    """Call a function and exit as the interpreter would after it."""
     code = 0
     try:
         call()
@@ -79,7 +79,7 @@ def _leave(call):
 
 
 def _script(path, args, folder):
-    """What the interpreter does with a script and its arguments."""
+    """Run a script with its arguments as the interpreter would."""
     _speak_into(folder / "said")
     os.chdir(folder)
     sys.argv = [path, *args]
@@ -87,7 +87,7 @@ def _script(path, args, folder):
 
 
 def run_script(script, *args, folder):
-    """Run a script of the repository as a user would, in a folder: its exit code, and all that it printed."""
+    """Run a script of the repository in a folder as a user would; return its exit code and all that it printed."""
     process = Forked(_script, str(ROOT / script), args, Path(folder))
     process.wait(300)
     return process.returncode, (Path(folder) / "said").read_text()
@@ -110,7 +110,7 @@ def _scripts(path, commands, folder):
 
 
 def run_scripts(script, commands, folder):
-    """Run a script once for each command, all in one process: what each of them printed."""
+    """Run a script once for each command, all in one process, and return what each of them printed."""
     process = Forked(_scripts, str(ROOT / script), commands, Path(folder))
     process.wait(300)
     assert process.returncode == 0, (Path(folder) / "said").read_text()
@@ -123,11 +123,11 @@ def _trained(cfg):
 
 
 def _first(folder, cfg, prepare):
-    """What the command line does."""
+    """Train as the command line does, in the first process of a launch."""
     _speak_into(folder.parent / "said")
     work = processes._work
 
-    def noted(*args):  # each process writes its number into a file
+    def noted(*args):  # each process writes its id into a file
         (folder.parent / f"pid_{os.environ['RANK']}").write_text(str(os.getpid()))
         return work(*args)
 
@@ -138,9 +138,9 @@ def _first(folder, cfg, prepare):
 
 
 class Launch:
-    """A run in some processes, in a folder of its own below one given; it may wait in an iteration.
+    """A run in several processes, in a subfolder of a given folder; it may pause in an iteration.
 
-    Its processes begin where this one is; the one that starts the others calls ``prepare`` before it does anything.
+    The processes are forked from this one; the one that starts the others calls ``prepare`` first.
     """
 
     def __init__(self, folder, *overrides, n=2, pause=None, prepare=lambda: None):
@@ -154,7 +154,7 @@ class Launch:
         self.first = Forked(_first, self.run, tiny(self.run, *options), prepare)
 
     def pid(self, rank):
-        """Of a process; of the one that starts the others by None."""
+        """Return the id of the process of a rank; with None, that of the process that starts the others."""
         return self.first.pid if rank is None else int((self.folder / f"pid_{rank}").read_text())
 
     def wait_for_pause(self):
@@ -163,7 +163,7 @@ class Launch:
             time.sleep(0.02)
 
     def send(self, number, rank):
-        """Send a signal to a process while all wait, and let them go on."""
+        """Send a signal to a process while all are paused, then let them continue."""
         self.wait_for_pause()
         os.kill(self.pid(rank), number)
         time.sleep(0.2)
@@ -179,7 +179,7 @@ class Launch:
 
 
 def gone(pid):
-    """Wait until a process has ended, with all its threads: the last one closes its files."""
+    """Wait until a process has ended with all its threads, of which the last one closes its files."""
     while True:
         try:
             zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -19,7 +19,7 @@ def normal(*shape, seed=0):
 
 
 def random_grbm(v_dim, h_dim, parametrisation="code", scale=1.0, seed=3):
-    """A GRBM whose weights are of order one, so that its latents depend on one another."""
+    """Build a GRBM whose weights are of order one, so that its latents depend on one another."""
     model = eb.GRBM(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation).double().requires_grad_(False)
     for i, (p, size) in enumerate(((model.W, 0.8), (model.b, 0.7), (model.c, 0.7), (model.log_std, 0.3))):
         p.copy_(scale * size * normal(*p.shape, seed=seed + i))
@@ -54,7 +54,7 @@ class LatentOnly(eb.Energy):
 
 
 class Confined(eb.VisibleEnergy):
-    """A deep energy of the plane with a weak bowl around it, so that it has a log Z."""
+    """A deep energy of points in the plane plus a weak quadratic term, so that log Z is finite."""
 
     def __init__(self, seed=0):
         super().__init__()
@@ -71,7 +71,8 @@ class Confined(eb.VisibleEnergy):
 
 
 def exact_moments(model):
-    """Mean and covariance of (v, h) of a GRBM by enumeration of h: v|h is normal with a known mean."""
+    """Compute the mean and covariance of (v, h) of a GRBM by enumeration of h: v given h is normal with a known
+    mean."""
     h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * model.h_dim)
     std = model.visible_std()
     pull = h @ model.coupling().T
@@ -83,7 +84,7 @@ def exact_moments(model):
 
 
 def check_moments(samples, mean, covariance):
-    """Every mean and every covariance within five standard errors."""
+    """Check that every mean and covariance of samples is within five standard errors of the given one."""
     n = len(samples)
     centred = samples - mean
     z_mean = centred.mean(0) / (covariance.diagonal() / n).sqrt()

@@ -4,7 +4,7 @@ import os
 
 
 class Pickled:
-    """Runs a command when unpickled."""
+    """An object that runs a shell command when it is unpickled."""
 
     def __init__(self, command):
         self.command = command

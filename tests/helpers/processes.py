@@ -1,4 +1,4 @@
-"""Methods as several processes run them, and the processes: forked, so that nothing is imported again."""
+"""Methods to be run by several processes, and a function that forks these processes."""
 
 import copy
 import os
@@ -35,12 +35,13 @@ __all__ = ["CASES", "in_processes", "iterate", "make"]
 
 IMAGE = (1, 8, 8)
 BATCH = 100
-SHORT = 62  # rows of a minibatch, of which two processes have 30 and 32
+SHORT = 62  # examples in a short minibatch, which two processes share as 30 and 32
 N_EXAMPLES = 1100
 K = "method.n_lower_steps=1"
-NEAR = "method.noise_std=0.1"  # at 1 the negatives of digits are so far that the loss is a constant
+# with noise of standard deviation 1, negatives are so far from the digits that the loss is constant
+NEAR = "method.noise_std=0.1"
 PAIRS = "objective.pairs=all"
-WIDE = "objective.bandwidth=3.0"  # digits are two to six apart
+WIDE = "objective.bandwidth=3.0"  # digits are at distances of two to six
 
 
 def bidsm(n, *options):
@@ -55,7 +56,7 @@ def hyper(name, *options, model="grbm"):
     return ("method=bidsm", K, f"model={model}", f"hypergradient={name}", *(f"hypergradient.{o}" for o in options))
 
 
-# Every method by the name of its configuration, and what of its parts goes through exchanges of its own.
+# Every method by the name of its configuration, and its parts that exchange tensors between processes.
 CASES = {
     **{f"bidsm N={n}": bidsm(n) for n in (0, 2, 5)},
     "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
@@ -87,7 +88,8 @@ CASES = {
     "pcd": ("method=pcd",),
     "pcd more chains": ("method=pcd", "method.n_chains=131"),
     "pcd langevin": ("method=pcd", "chain=langevin", "chain.n_steps=2", "chain.uniform_start=[0,1]"),
-    "jarzynski": ("method=jarzynski", "method.n_chains=131", "method.resample_below=2.0"),  # in every iteration
+    # resamples in every iteration
+    "jarzynski": ("method=jarzynski", "method.n_chains=131", "method.resample_below=2.0"),
     "jarzynski langevin": ("method=jarzynski", "model=gaussian", "chain=langevin", "chain.n_steps=2"),
     "annealed_likelihood": (
         *("method=annealed_likelihood", "model=gaussian", "method.n_chains=37", "method.n_moves=2"),
@@ -110,7 +112,7 @@ CASES = {
     "ed_latent": ("method=ed_latent", K, NEAR, "method.n_negatives=2", "method.n_particles=3"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
-    "bidvl_resnet": lambda: bidvl(  # the hinge, and latents of its own for each level
+    "bidvl_resnet": lambda: bidvl(  # with the hinge loss, and separate latents for each level
         OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge"), share_latents=False
     ),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
@@ -121,7 +123,7 @@ CASES = {
 
 
 def make(name, folder):
-    """A method in double precision, and the shape of its data."""
+    """Build a method in double precision, and return it with the shape of its data."""
     parts = CASES[name]
     torch.manual_seed(0)
     if isinstance(parts, tuple):
@@ -139,11 +141,11 @@ def make(name, folder):
 
 
 def networks():
-    """An energy, an encoder and a generator of small images, with batch normalisation and spectral norms.
+    """Build an energy, an encoder and a generator of small images, with batch normalisation and spectral norms.
 
-    The energy's parameters are random, and not of the published start, N(0, 0.02^2): there the energy is so nearly
-    linear that data and samples cancel in the first gradient of its last bias, and Adam divides the rounding that is
-    left by its eps.
+    The energy's parameters are random instead of the published initial N(0, 0.02^2), with which the energy is nearly
+    linear: data and samples then cancel in the first gradient of its last bias, and Adam divides the remaining rounding
+    error by its eps.
     """
     energy = SpectralEnergy(network=SpectralConv(v_shape=IMAGE, width=2), output="identity")
     posterior = EncoderPosterior(network=BatchNormEncoder(v_shape=IMAGE, width=2), h_dim=3)
@@ -165,7 +167,8 @@ def baseline(kind, without, **options):
 
 
 def iterate(method, like, n_iterations, compiled=False, short=SHORT):
-    """What some iterations on real data make of a method: its state, the last record, reductions and their bytes."""
+    """Run iterations of a method on real data; return its state, the last record, and the reductions with their
+    bytes."""
     method = copy.deepcopy(method)
     if compiled:
         method.compiled = for_full_minibatches(method, BATCH, may_fail=False)
@@ -196,7 +199,7 @@ def _enter(rank, size, port, folder, work):
 
 
 def in_processes(size, folder, work):
-    """What ``work(rank)`` returns in each of several processes of a group."""
+    """Return the results of ``work(rank)`` from several processes of one group."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]

@@ -13,7 +13,8 @@ def flat(params):
 
 
 class Quadratic:
-    """G = 1/2 r'Hr + quartic/4 sum r^4, r = phi - B theta - shift_i (5 phis, 4 thetas); J is quadratic."""
+    """The problem G = 1/2 r'Hr + quartic/4 sum r^4 with r = phi - B theta - shift_i (5 phis, 4 thetas), and a quadratic
+    J."""
 
     def __init__(self, shift=1.0, quartic=0.0):
         orthogonal = torch.linalg.qr(torch.randn(5, 5))[0]
@@ -42,11 +43,11 @@ class Quadratic:
         return 0.5 * (f - self.r) @ self.Q @ (f - self.r) + 0.5 * t @ self.P @ t + f @ self.R @ t
 
     def problem(self, optimizer=None, state=None, lr=ALPHA):
-        optimizer = optimizer or eb.SGD(lr=99.0)  # the rate that counts is the problem's
+        optimizer = optimizer or eb.SGD(lr=99.0)  # the problem uses its own learning rate instead of this one
         return eb.BilevelProblem(self.upper, self.lower, optimizer, state or optimizer.init(self.phi), lr)
 
     def gradient(self, n_steps, inverse):
-        """Value and gradient after n_steps of descent, where ``inverse`` stands for H^-1."""
+        """Return the value and gradient of J after n_steps of descent, with ``inverse`` in place of H^-1."""
         t = flat(self.theta)
         f = flat(self.phi)
         for i in range(n_steps):

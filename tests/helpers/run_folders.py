@@ -1,4 +1,4 @@
-"""Folders of runs, written without training."""
+"""Folders of runs that are written without training."""
 
 import json
 
@@ -10,7 +10,7 @@ from helpers.shell import configured
 
 
 def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=True):
-    """Write what a run leaves; ``curves`` are values by iteration, by name."""
+    """Write the files that a run leaves; ``curves`` maps names to values by iteration."""
     (folder / ".hydra").mkdir(parents=True)
     cfg = configured(*overrides, f"run_dir={folder}") if cfg is None else cfg
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
@@ -27,7 +27,7 @@ def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=Tr
 
 
 class Simple:
-    """Run folders whose configuration is small and written at once, without composing."""
+    """Run folders with a small configuration, which is written without composing it."""
 
     def __init__(self, root):
         self.root = root

@@ -1,4 +1,4 @@
-"""Tiny runs of the whole shell, in this process or in one of their own."""
+"""Tiny runs of training and evaluation, in this process or in a subprocess."""
 
 import copy
 import functools
@@ -19,10 +19,10 @@ from eblvm_lit.training.loggers.csv import read_rows
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
-# Real data, where they lie beside the checkout.
+# The folder of real data beside the checkout, if there is one.
 SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
-# Real data that need no file, in batches the last of which is short (1400 = 21 x 64 + 56).
+# The digits, which need no file, in batches of which the last is short (1400 = 21 x 64 + 56).
 TINY = (
     *("debug=fast", "max_examples=null", "trainer.max_steps=10", "data=digits", "data.batch_size=64", "model.h_dim=3"),
     *("callbacks.figures=null", "trainer.log_every_n_steps=1"),
@@ -30,7 +30,7 @@ TINY = (
 
 
 def configure(*overrides, name="config"):
-    """Compose as the command line does, and refuse overrides of what nothing reads."""
+    """Compose a configuration as the command line does, and refuse overrides of keys that nothing reads."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         cfg = compose(name, list(overrides))
     if name == "config":
@@ -42,19 +42,19 @@ composed = functools.cache(configure)
 
 
 def is_value(override):
-    """Whether an override sets a key, and does not choose from a group, add or delete."""
+    """Return whether an override sets a key, instead of choosing a group's option, adding or deleting."""
     return (
         bool(re.fullmatch(r"(?!hydra\.)[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
     )
 
 
 def configured(*overrides):
-    """As ``configure``, and faster: groups are composed once, and values are set as Hydra would set them."""
+    """Compose like ``configure``, but faster: compositions of groups are cached, and values are set afterwards."""
     return with_values(composed(*(o for o in overrides if not is_value(o))), *filter(is_value, overrides))
 
 
 def with_values(cfg, *values):
-    """A configuration with other values."""
+    """Return a copy of a configuration with other values."""
     cfg = copy.deepcopy(cfg)
     for override in OverridesParser.create().parse_overrides(list(values)):
         OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
@@ -62,37 +62,37 @@ def with_values(cfg, *values):
 
 
 def tiny(folder, *overrides):
-    """The configuration of a tiny run into a folder."""
+    """Return the configuration of a tiny run that writes into a folder."""
     return configured(*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
 
 
 def train(folder, *overrides):
-    """Train a tiny run; its metrics."""
+    """Train a tiny run, and return its metrics."""
     return run.train(tiny(folder, *overrides))
 
 
 def evaluate(folder, ckpt, *overrides):
-    """Evaluate a checkpoint; its metrics."""
+    """Evaluate a checkpoint, and return its metrics."""
     return run.evaluate(configure(f"ckpt={ckpt}", f"run_dir={folder}", *overrides, name="evaluate"))
 
 
 def files(folder):
-    """The bytes of all files below a folder."""
+    """Return the bytes of all files below a folder, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def of_checkpoint(metrics):
-    """Final metrics without those of the run itself, which a checkpoint does not know."""
+    """Select the final metrics that depend only on the checkpoint, and not on the run's training."""
     return {k: v for k, v in metrics.items() if not k.startswith("train/")}
 
 
 def checkpoint(folder, name="last"):
-    """A run's checkpoint."""
+    """Load the content of a run's checkpoint."""
     return torch.load(Path(folder) / "checkpoints" / f"{name}.ckpt", weights_only=True)
 
 
 def curves(folder):
-    """A run's curves, row by row, without what depends on the clock."""
+    """Read the rows of a run's curves, without the iterations per second, which depend on the clock."""
     path = Path(folder) / "metrics.csv"
     header = path.read_text().splitlines()[0].split(",")
     assert header[0] == "iteration"
@@ -102,7 +102,7 @@ def curves(folder):
 
 
 def same(a, b):
-    """Whether two nested containers are equal, tensors bit by bit."""
+    """Return whether two nested containers are equal, with tensors compared bit by bit."""
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
@@ -113,7 +113,7 @@ def same(a, b):
 
 
 def same_state(one, other, name="last"):
-    """Whether two runs' checkpoints hold the same parameters, optimizer states and notion of the best."""
+    """Return whether two runs' checkpoints have the same parameters, optimizer states and callbacks' states."""
     a = checkpoint(one, name)
     b = checkpoint(other, name)
     assert a["optimizer_states"]
@@ -121,7 +121,7 @@ def same_state(one, other, name="last"):
 
 
 def close(one, other, rel=1e-9, name="last"):
-    """Whether two runs' checkpoints hold the same parameters, states and averages up to rounding."""
+    """Return whether two runs' checkpoints have the same parameters, optimizer states and averages up to rounding."""
     a = checkpoint(one, name)
     b = checkpoint(other, name)
 
@@ -139,7 +139,7 @@ def close(one, other, rel=1e-9, name="last"):
 
 
 def start(script, *args, folder):
-    """Start a script of the repository as a user would, in an empty folder of its own."""
+    """Start a script of the repository as a user would, in an empty folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
@@ -154,5 +154,5 @@ def start(script, *args, folder):
 
 
 def save_config(cfg):
-    """A configuration as a checkpoint holds it."""
+    """Convert a configuration to plain containers, as it is stored in a checkpoint."""
     return OmegaConf.to_container(cfg, resolve=True)

@@ -1,4 +1,4 @@
-"""What shortens the runs of experiments and pages."""
+"""Overrides that shorten the runs of experiments and pages."""
 
 import re
 
@@ -31,17 +31,18 @@ SHORT_CHAINS = [f"sampler.dynamics.{name}=1" for name in ("n_hot", "n_falling", 
 
 
 def names(group):
-    """The options of a group; files with an underscore are what others have in common."""
+    """Return the options of a group; files whose names begin with an underscore are parts of others."""
     return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
 
 
 def first_value(values):
-    """Of what a sweep gives a key: numbers, names or lists."""
+    """Return the first of the values that a sweep gives to a key: numbers, names or lists."""
     return re.match(r"range\((\d+)|(\[.*?\]|[^,(]+)", str(values)).expand(r"\1\2")
 
 
 def shorter_deep(cfg):
-    """What makes an experiment with images small: the network, the chains, and neither Inception nor long figures."""
+    """Return overrides that shorten an experiment with images: small network, short chains, no Inception, few
+    samples."""
     if "generator" in cfg.method:
         return shorter_generator(cfg)
     if "prior" in cfg.model:
@@ -52,7 +53,8 @@ def shorter_deep(cfg):
     short = list(SHORT_CHAINS)
     narrow = "model.network.widths=[4]" if "widths" in cfg.model.network else "model.network.channels=2"
     short += ["data.val_size=2", "data.batch_size=3", narrow]
-    short += ["model.head_dim=4"] if cfg.model.get("head_dim") and "posterior" in cfg.method else []  # F(v) has no head
+    # a model whose energy is the free energy itself has no head for latents
+    short += ["model.head_dim=4"] if cfg.model.get("head_dim") and "posterior" in cfg.method else []
     if "fid" in cfg.callbacks.evaluation.metrics:
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]
         short += ["callbacks.evaluation.at_validation=[]"]
@@ -69,7 +71,7 @@ def shorter_deep(cfg):
 
 
 def shorter_generator(cfg):
-    """What makes one of a method with a generator small."""
+    """Return overrides that shorten an experiment whose method has a generator."""
     residual = "widths" in cfg.generator
     widths = [f"{part}.widths={[2] * len(cfg.generator.widths)}" for part in ("model.network", "generator") if residual]
     short = widths or (NARROW if "energy" in cfg.method else NARROW[1:])

@@ -1,4 +1,4 @@
-"""A method that is nothing but its parts: metrics, figures and samplers are tested with it."""
+"""A stand-in for methods that only has their parts, for tests of metrics, figures and samplers."""
 
 from pytorch_lightning import LightningModule
 
@@ -6,7 +6,7 @@ from eblvm_lit.methods.parts import MethodParts
 
 
 class StandIn(LightningModule):
-    """Parts may be given or set later; those that are not there are None."""
+    """A method whose parts are given at construction or set later; missing parts are None."""
 
     def __init__(self, *, seed=0, **parts):
         super().__init__()
@@ -20,6 +20,6 @@ class StandIn(LightningModule):
 
 
 def loaded(data):
-    """The same data, set up."""
+    """Set up a data module with its arrays loaded, and return it."""
     data.setup()
     return data

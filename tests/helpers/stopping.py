@@ -1,4 +1,4 @@
-"""Callbacks that bring a run to a certain point; named by configurations of tests as a user's own would be."""
+"""Callbacks that stop a run at a certain point; configurations of tests name them like a user's own."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ __all__ = ["CrashAt", "KillAt", "PauseAt"]
 
 
 class CrashAt(pl.Callback):
-    """Raises in the middle of an iteration, as a bug or a full machine would."""
+    """Raises an error in the middle of an iteration, as a bug or a lack of memory would."""
 
     def __init__(self, *, iteration: int) -> None:
         self.iteration = iteration
@@ -22,7 +22,7 @@ class CrashAt(pl.Callback):
 
 
 class PauseAt(pl.Callback):
-    """Waits in the middle of an iteration until a file appears, and says by another file that it does."""
+    """Waits in the middle of an iteration until a file appears, and creates another file when it starts to wait."""
 
     def __init__(self, *, iteration: int, folder: str) -> None:
         self.iteration = iteration
@@ -31,13 +31,13 @@ class PauseAt(pl.Callback):
     def on_train_batch_start(self, trainer, *args):
         if trainer.global_step + 1 == self.iteration:
             (self.folder / "paused").touch()
-            parent = os.getppid()  # it changes when the test that would say go is no more
+            parent = os.getppid()  # it changes if the test, which would create the file, has ended
             while not (self.folder / "go").exists() and os.getppid() == parent:
                 time.sleep(0.02)
 
 
 class KillAt(pl.Callback):
-    """Kills the process in the middle of an iteration, once: a file says that it has."""
+    """Kills the process in the middle of an iteration, but only once: a file records that it has."""
 
     def __init__(self, *, iteration: int, flag: str) -> None:
         self.iteration = iteration

@@ -1,4 +1,4 @@
-"""What is in the files of W&B: a log of records in the blocks of LevelDB, each record a protocol buffer."""
+"""A reader of W&B's files: a log of records in LevelDB's block format, each a protocol buffer."""
 
 import json
 import struct
@@ -15,20 +15,20 @@ LAST = 4
 
 
 def records(path):
-    """The records of one file."""
+    """Yield the records of one file."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     content = Path(path).read_bytes()
     at = HEADER
     parts = []
     while at + HEADER <= len(content):
-        if BLOCK - at % BLOCK < HEADER:  # the rest of a block is padding
+        if BLOCK - at % BLOCK < HEADER:  # the rest of this block is padding
             at += BLOCK - at % BLOCK
             continue
         _, length, kind = struct.unpack("<IHB", content[at : at + HEADER])
         data = content[at + HEADER : at + HEADER + length]
         if len(data) < length:
-            return  # still being written
+            return  # the file is still being written
         parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
         if kind in (WHOLE, LAST):
             record = Record()
@@ -38,7 +38,7 @@ def records(path):
 
 
 def read_run(path):
-    """A run: its labels, configuration, metrics' definitions, history and exit code."""
+    """Read a run: its labels, configuration, definitions of metrics, history and exit code."""
     found = SimpleNamespace(config={}, metrics=defaultdict(dict), rows=[], exit_code=None, artifacts=[], run=None)
     for record in records(path):
         kind = record.WhichOneof("record_type")
@@ -61,9 +61,9 @@ def read_run(path):
 
 
 def runs_of(folder):
-    """The runs below a folder, in the order they began, when all of them have reached the disk."""
+    """Return the runs below a folder in the order of their start, after waiting until all are on disk."""
     while True:
         runs = [read_run(path) for path in sorted(Path(folder).rglob("*.wandb"))]
         if all(run.exit_code is not None for run in runs):
             return runs
-        time.sleep(0.1)  # W&B's own process writes on after the run was finished
+        time.sleep(0.1)  # W&B's own process continues to write after the run has finished

@@ -1,4 +1,4 @@
-"""The fixed-point hypergradient: exact limits, rates of contraction, what it must not drop."""
+"""The fixed-point hypergradient: exact limits, rates of contraction, and the terms that it must include."""
 
 import itertools
 
@@ -26,7 +26,8 @@ def bism(energy, posterior, objective, hypergradient, n_particles=1):
 
 
 def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
-    """J, the estimate of its hypergradient, and the gradient of J of the exact marginal, with one draw of noise."""
+    """Return J, the estimate of its hypergradient, and the exact marginal's gradient of J, all with one sample of
+    noise."""
     method = bism(energy, posterior, objective, hypergradient, n_particles)
     state = method.live_state()
     noise = method.draw_noise(v, keyed_generator(3))
@@ -44,7 +45,7 @@ def estimate(energy, posterior, objective, hypergradient, v, n_particles=1):
 
 @pytest.mark.parametrize("case", GRBMS, ids=str)
 @every_objective
-def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
+def test_the_fixed_point_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, case):
     energy = case.make()
     v = torch.randn(8, V_DIM)
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
@@ -60,7 +61,7 @@ def test_of_a_grbm_is_the_gradient_of_the_exact_marginal_at_any_phi(objective, c
 @pytest.mark.parametrize("value", ["phi", "step"])
 @pytest.mark.parametrize("case", [case for case in INFERRED if not case.binary], ids=str)
 @pytest.mark.parametrize("objective", [OBJECTIVES[0], OBJECTIVES[5], *PAIRED_OBJECTIVES], ids=str)
-def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
+def test_the_fixed_point_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective, case, value):
     energy = case.make()
     v = torch.randn(8, V_DIM)
     for precision in ("fixed", "stepped") if energy.continuous else ("fixed",):
@@ -69,7 +70,7 @@ def test_is_the_gradient_of_the_exact_marginal_at_the_exact_posterior(objective,
         torch.testing.assert_close(flat(found), flat(exact), rtol=1e-10, atol=1e-10)
 
 
-def test_steps_of_the_mean_alone_need_the_right_width():
+def test_steps_of_the_mean_only_need_the_right_width():
     case = next(case for case in INFERRED if case.make().continuous)
     energy = case.make()
     v = torch.randn(8, V_DIM)
@@ -85,7 +86,7 @@ def test_steps_of_the_mean_alone_need_the_right_width():
     assert errors["stepped", 8] < 1e-6
 
 
-def test_with_the_value_of_phi_j_is_that_of_phi():
+def test_with_value_phi_the_loss_is_that_of_phi():
     energy = GRBMS[0].make()
     v = torch.randn(8, V_DIM)
     posterior = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
@@ -104,7 +105,8 @@ def test_several_latents_and_damped_steps_reach_the_same_limit():
     _, several, exact = estimate(energy, posterior, objective, eb.FixedPoint(), v, n_particles=3)
     torch.testing.assert_close(flat(several), flat(exact), rtol=1e-10, atol=1e-10)
     errors = []
-    for n in (1, 2, 3):  # a step of length 1/2 leaves half of the distance of the logits, and T does not depend on them
+    # a step of length 1/2 halves the distance of the logits, and here T does not depend on the logits
+    for n in (1, 2, 3):
         damped = eb.FixedPoint(n_steps=n, step_size=0.5, value="phi")
         _, found, exact = estimate(energy, GRBMS[0].exact_posterior(energy), objective, damped, v)
         _, direct, _ = estimate(energy, GRBMS[0].exact_posterior(energy), objective, eb.Unroll(n_unroll=0), v)
@@ -115,7 +117,7 @@ def test_several_latents_and_damped_steps_reach_the_same_limit():
 
 
 class MeanField(eb.BernoulliPosterior):
-    """The best independent bits for each v, by 300 iterations; its own parameters mean nothing."""
+    """The best independent bits for each v, found by 300 iterations, so that its own parameters have no effect."""
 
     def __init__(self, energy):
         super().__init__(v_dim=V_DIM, h_dim=energy.h_dim)
@@ -129,7 +131,7 @@ class MeanField(eb.BernoulliPosterior):
 
 
 def exact_of_mean_field(energy, objective, points, noise):
-    """dJ(theta, q*(theta))/dtheta through the 300 iterations."""
+    """Differentiate J(theta, q*(theta)) by theta through the 300 iterations."""
 
     def loss(theta):
         at = bind(energy, theta)
@@ -151,15 +153,15 @@ def test_the_error_falls_with_the_number_of_steps_at_the_rate_of_the_contraction
         _, found, _ = estimate(energy, MeanField(energy), rule, eb.FixedPoint(n_steps=n, value="phi"), v)
         errors.append(torch.linalg.vector_norm(flat(found) - reference))
     q = MeanField(energy).mean(points)
-    # the derivative of T in the logits, at each v
+    # the derivative of T by the logits, for each v
     slopes = energy.interactions() * (q * (1 - q)).unsqueeze(1)
     contraction = torch.linalg.eigvals(slopes).abs().max().item()
     assert 0.1 < contraction < 0.9
-    # The score differentiates contraction(v)^n in v, which brings a factor n.
+    # The score differentiates contraction(v)^n by v, which gives a factor n.
     rate = (errors[2] / errors[1]).item() ** (1 / 12)
     assert 0.9 * contraction < rate < contraction * (28 / 16) ** (1 / 12)
     assert errors[0] < 0.7 * torch.linalg.vector_norm(reference)
-    # at the fixed point the steps stay there: both values of J are the same
+    # at the fixed point the steps change nothing, so that both values of J are equal
     for n in (1, 3):
         pair = [
             estimate(energy, MeanField(energy), rule, eb.FixedPoint(n_steps=n, value=x), v) for x in ("phi", "step")
@@ -179,7 +181,7 @@ def test_a_step_of_gaussian_latents_on_a_quadratic(n_particles):
     def energy(h):
         return 0.5 * torch.einsum("...i,ij,...j->...", h - centre, curvature, h - centre)
 
-    # symmetric nodes: the mean of eps is 0, and that of eps eps' is 1
+    # these nodes are symmetric: the mean of eps is 0, and the mean of eps eps' is 1
     nodes = None
     if n_particles:
         nodes = 2**0.5 * torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]]).unsqueeze(1).expand(-1, 5, -1)

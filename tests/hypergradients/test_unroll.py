@@ -1,4 +1,4 @@
-"""Hypergradients: closed forms on a quadratic, rates, Adam unrolled by hand, the limit of exact BiSM."""
+"""Hypergradients: closed forms on a quadratic, rates, Adam unrolled by hand, and the limit of exact BiSM."""
 
 from contextlib import nullcontext
 
@@ -29,11 +29,11 @@ def test_closed_form_on_a_quadratic(case, backend):
     torch.testing.assert_close(flat(grads), expected, rtol=1e-9, atol=1e-9)
     assert {name: g.shape for name, g in grads.items()} == {name: p.shape for name, p in toy.theta.items()}
     assert not any(g.requires_grad for g in (*grads.values(), value))
-    assert {*toy.draws} == {*range(hypergradient.n_draws)}  # each draw of noise promised is used, no other
+    assert {*toy.draws} == {*range(hypergradient.n_draws)}  # every promised sample of noise is used, and no other
 
 
 @every_hypergradient
-def test_nothing_live_is_changed(case):
+def test_a_hypergradient_changes_no_current_state(case):
     toy = Quadratic()
     adam = eb.Adam(lr=0.1)
     state = adam.update(toy.phi, toy.phi, adam.init(toy.phi), 0.1)[1]
@@ -61,7 +61,7 @@ def test_neumann_at_the_lower_optimum_is_unrolling():
 
 
 def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1):
-    """J after n steps of Adam, written out."""
+    """Return J after n steps of Adam, written out."""
     phi = {name: p.clone().requires_grad_() for name, p in toy.phi.items()}
     t = state["step"].item()
     m = dict(state["exp_avg"])
@@ -80,11 +80,11 @@ def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8,
 
 @pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 @pytest.mark.parametrize("n", [1, 3])
-def test_live_adam_is_carried_on(n, backend):
+def test_unrolled_adam_continues_from_the_current_moments(n, backend):
     toy = Quadratic(quartic=0.3)
     adam = eb.Adam(lr=99.0, weight_decay=0.1)
     state = adam.init(toy.phi)
-    for i in range(3):  # a state with a past
+    for i in range(3):  # some steps, so that the optimizer's state is not the initial one
         grads = torch.func.grad(toy.lower, argnums=1)(toy.theta, toy.phi, 10 + i)
         toy.phi, state = adam.update(toy.phi, grads, state, 0.1)
     with backend():
@@ -106,7 +106,8 @@ def test_conjugate_gradient_stops_at_negative_curvature():
 
 
 def bilevel_problem(energy_case, objective):
-    """BiSM with the lower loss in closed form; theta, the exact phi*, the gradient of the marginal's loss."""
+    """Return a BiSM problem with a closed-form lower loss, theta, the exact phi*, and the gradient of the marginal's
+    loss."""
     energy = energy_case.make()
     q = energy_case.exact_posterior(energy)
     v = torch.randn(8, V_DIM)

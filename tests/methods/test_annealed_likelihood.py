@@ -1,4 +1,4 @@
-"""Maximum likelihood by annealed chains: its gradient, its schedule of temperatures, and what it leaves alone."""
+"""Maximum likelihood by annealed chains: its gradient, its schedule of temperatures, and what it does not change."""
 
 import pytest
 import torch
@@ -34,18 +34,19 @@ def test_the_gradient_is_that_of_the_likelihood_of_noised_data_within_its_standa
     for seed in range(50):
         noise = method.draw_noise(v, keyed_generator(seed))
         state = iterating.start(method, lr=0.0)
-        if seed >= 30:  # the chains have forgotten where they started
+        if seed >= 30:  # after 30 iterations the chains no longer depend on their start
             (found,) = iterating.found(method, state, v, noise)["model"]
             points = method.objective.perturb(v, noise["data"])
             exact = iterating.gradient_of(energy.free_energy(points).mean() + energy.log_partition(), energy)
             rows.append(torch.cat([(found.grads[name] - exact[name]).flatten() for name in exact]))
-        method.run_iteration(state, v, noise)  # the chains move, the model does not
-    errors = torch.stack(rows)  # correlated, as chains last: the error of one iteration bounds that of the mean
+        method.run_iteration(state, v, noise)  # lr is 0, so that only the chains move
+    # chains last, so that the errors are correlated, and the spread of one iteration is used as the bound of the mean
+    errors = torch.stack(rows)
     assert (errors.mean(0).abs() < 4 * errors.std(0)).all()
     assert (errors.std(0) < 0.05).all()
 
 
-def test_what_an_iteration_descends_by_hand():
+def test_the_loss_of_an_iteration_by_hand():
     energy = Joint(make_gaussian_latent())
     q = eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3)
     method = make(energy, q, n_moves=2)
@@ -58,7 +59,7 @@ def test_what_an_iteration_descends_by_hand():
     end, _ = iterating.run(method, state, v, noise)
     x = end.buffers["chain_v"]
     age = end.buffers["chain_age"]
-    assert set(age.tolist()) == {2, 3, 4, 5, 6, 1}  # at 6, between the two moves, a chain begins anew
+    assert set(age.tolist()) == {2, 3, 4, 5, 6, 1}  # a chain whose age reached 6 began anew between the two moves
     points = method.objective.perturb(v, noise["data"])
     at_one = x[age > 4]
     loss = energy.energy(points, q.mean(points)).mean() - energy.energy(at_one, q.mean(at_one)).mean()
@@ -84,7 +85,7 @@ def test_a_move_is_at_the_temperature_of_the_age_of_its_chain(monkeypatch):
     torch.testing.assert_close(x[-1], noise["start"][0, -1])
     method.n_falling = 0
     method.moved(method.free_energy(method.live_state()), x, torch.zeros(7), noise)
-    torch.testing.assert_close(seen["size"], torch.full((7,), 0.4))  # all the time at T = 1
+    torch.testing.assert_close(seen["size"], torch.full((7,), 0.4))  # at T = 1 this is the step size of all moves
 
 
 @pytest.mark.parametrize("n_moves", [1, 2, 4, 5, 7])

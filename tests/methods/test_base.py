@@ -1,4 +1,4 @@
-"""What holds of every method: what each step moves, that a few steps go the right way, and bit-equal resumed runs."""
+"""All methods: what each step trains, the direction of a few steps, and bit-equal resumed runs."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ LANGEVIN = LangevinChain(n_steps=10, step_size=0.05)
 
 
 def fitted(kind, divergence=eb.KL, **options):
-    """A method with binary latents and a posterior of them."""
+    """Build a method with binary latents and a posterior for them."""
 
     def make(energy):
         q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=energy.h_dim)
@@ -82,7 +82,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", [*MODELS, *OTHERS])
-def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiates(name, float64):
+def test_each_step_changes_only_the_parameters_of_its_group_with_both_backends(name, float64):
     method = {**MODELS, **OTHERS}[name](randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))).double()
     v = torch.randn(6, V_DIM)
     noise = method.draw_noise(v, keyed_generator(0))
@@ -102,9 +102,10 @@ def test_each_step_moves_the_parameters_of_its_group_alone_whoever_differentiate
         own = {(group.network, parameter) for parameter in group.of(start.params[group.network])}
         moved = {(n, p) for n, ps in after.params.items() for p in ps if not torch.equal(ps[p], start.params[n][p])}
         assert moved <= own
-        assert {parameter for _, parameter in own - moved} <= {"prior.layers.2.bias"}  # f enters by differences
+        # this bias shifts f by a constant, which cancels in differences
+        assert {parameter for _, parameter in own - moved} <= {"prior.layers.2.bias"}
     pure, _ = iterating.run(method, start, v, noise)
-    method.run_iteration(start, v, noise)  # in place: the very tensors, with the same values
+    method.run_iteration(start, v, noise)  # in place: the method's own tensors get the same values
     for name, params in iterating.start(method).params.items():
         torch.testing.assert_close(params, pure.params[name])
     torch.testing.assert_close(iterating.start(method).buffers, pure.buffers)
@@ -130,7 +131,7 @@ def test_a_few_steps_move_a_wrong_scale_towards_that_of_the_data(name, start, fl
 
 
 class JointOnly(eb.Energy):
-    """E(v, h) without any closed form."""
+    """A joint energy E(v, h) without any closed form."""
 
     event_shape = (V_DIM,)
     h_dim = H_DIM
@@ -161,7 +162,7 @@ SHORT = (
 STOP = "+callbacks.crash._target_=helpers.stopping.CrashAt"
 CRASH = ("allow_packages=[helpers]", STOP, "+callbacks.crash.iteration=9")
 FITTED = "noise_distribution=fitted_normal"
-KEPT = {  # what beside parameters the next iteration needs
+KEPT = {  # the buffers that the next iteration needs, besides the parameters
     "pcd": (("method=pcd",), {"chain_started", "chain_h"}),
     "jarzynski": (("method=jarzynski",), {"chain_started", "chain_v", "chain_volume"}),
     "annealed_likelihood": (
@@ -192,6 +193,7 @@ def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one(name, tmp_path, monk
     assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
     state = checkpoint(tmp_path / "resumed")["state_dict"]
     assert kept == {x for x in state if x.startswith("chain_") or x in ("latents", "noise_distribution.fitted")}
-    monkeypatch.setattr(FittedNormal, "fit", None)  # the fit is in the checkpoint
+    # the fit is in the checkpoint, so that a resumed run must not fit again
+    monkeypatch.setattr(FittedNormal, "fit", None)
     again = evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(resumed)

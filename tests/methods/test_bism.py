@@ -1,4 +1,4 @@
-"""BiSM's options: several latents of each v, and the learning rate of the unrolled steps."""
+"""Options of BiSM: several latents for each v, and the learning rate of the unrolled steps."""
 
 import pytest
 import torch

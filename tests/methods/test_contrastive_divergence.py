@@ -25,7 +25,7 @@ def make(energy, chain, n_chains=None, optimizer=None, **options):
 
 
 def gradient(method, v, seed=0, buffers=None):
-    """The gradient of one iteration and the buffers at its end, with the iteration's noise."""
+    """Return the gradient of one iteration, the buffers at its end and the noise that it used."""
     start = iterating.start(method)
     start = start if buffers is None else start._replace(buffers=buffers)
     noise = method.draw_noise(v, keyed_generator(seed))
@@ -75,7 +75,7 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
     with backend():
         found, noise = gradient(make(energy, chain), v)
 
-    def slopes(x, h):  # dE/dv, dE/dh by hand
+    def slopes(x, h):  # dE/dv and dE/dh, derived by hand
         return (x - model.b) * (-2 * model.log_std).exp() - h @ model.W.T, h - model.c - x @ model.W
 
     h = noise["positive"]["h"]
@@ -91,7 +91,7 @@ def test_langevin_gradient_of_an_energy_of_v_and_h_alone(backend, float64):
     iterating.assert_descends(found, loss, energy)
 
 
-def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_alone(float64):
+def test_persistent_chains_from_noise_start_at_noise_in_the_first_iteration_only(float64):
     energy = Hidden(make_gaussian_latent())
     method = make(energy, LangevinChain(n_steps=1, step_size=0.1, uniform_start=[50.0, 60.0]), n_chains=5)
     v = torch.randn(3, V_DIM)
@@ -126,7 +126,7 @@ def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_
     anew, _ = gradient(make(energy, chain), v, 0)
     torch.testing.assert_close(first.grads, anew.grads)
     assert first.buffers["chain_started"]
-    # later iterations continue the chains, whatever the minibatch; with a short one, too, all chains move
+    # later iterations continue the chains, for any minibatch; after a short one, too, all chains move
     buffers = first.buffers
     for batch, seed in ((w, 1), (short, 2)):
         after, noise = gradient(method, batch, seed, buffers)
@@ -193,4 +193,5 @@ def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
     langevin = LangevinChain(n_steps=4, step_size=0.3)
     methods = [make(energy, langevin, validation=kind) for kind in ("mean", "draw")]
     found = [method.validation_loss(v, keyed_generator(5)).mean() for method in methods]
-    torch.testing.assert_close(found[1] - found[0], torch.tensor(0.3 * V_DIM), rtol=0.1, atol=0)  # noise of variance a
+    # the noise has variance a
+    torch.testing.assert_close(found[1] - found[0], torch.tensor(0.3 * V_DIM), rtol=0.1, atol=0)

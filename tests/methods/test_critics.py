@@ -1,4 +1,4 @@
-"""The Fisher critics: the bracket against closed forms, what moves, and the published experiment."""
+"""The Fisher critics: their objective against closed forms, what each step trains, and the published experiment."""
 
 from contextlib import nullcontext
 
@@ -18,7 +18,7 @@ from helpers.stand_in import StandIn
 
 
 def normal_expectation(n=40):
-    """Nodes and weights of an expectation over N(0, I) in the plane, and over all pairs of signs."""
+    """Return nodes and weights of an expectation over N(0, I) in the plane and over all pairs of signs."""
     (v, w) = hermite(n, 2)
     u = product([-1.0, 1.0], 2)
     return v.repeat_interleave(len(u), 0), u.repeat(len(v), 1), w.repeat_interleave(len(u)) / len(u)
@@ -42,7 +42,7 @@ def model(float64):
 
 
 def optimum(model):
-    return lambda v: model.score(v) + v  # the data's score is -v
+    return lambda v: model.score(v) + v  # the score of the data is -v
 
 
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
@@ -82,7 +82,7 @@ def variational(energy, **options):
 
 
 def smooth(method, v):
-    """What a residual critic is added to."""
+    """Return the function of v to which a residual critic is added."""
     return method.score.smooth(method.energy, method.posterior, v)
 
 
@@ -111,7 +111,7 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
 
 @every_backend
 def test_a_residual_critic_is_added_to_the_model_score(backend, model):
-    # f is the network plus the model's score, in closed form here
+    # f is the network plus the model's score, which has a closed form here
     v = torch.randn(8, 2)
     u = torch.randn(8, 2)
     q = eb.BernoulliPosterior(v_dim=2, h_dim=3)
@@ -156,7 +156,7 @@ def test_training_finds_the_divergence_of_a_gaussian_model(float64):
 
 def test_the_metric_is_the_mean_bracket_with_the_true_divergence(model):
     method = exact(model)
-    v = torch.randn(2500, 2)  # more rows than one block of the metric
+    v = torch.randn(2500, 2)  # more examples than the metric computes in one block
     truth = eb.PerturbedGRBM(v_dim=2, h_dim=3, perturbation=0.0)
     found = CriticDivergence(data_energy=truth).compute(method, v, keyed_generator(1))
     generator = keyed_generator(1)

@@ -1,4 +1,4 @@
-"""Weighted walkers: log Z and expectations along a run, the ratios of their steps, and their resampling."""
+"""Weighted chains of Jarzynski's method: log Z and expectations along a run, the ratios of steps, and resampling."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ class Joint(LatentOnly):
 
 
 class Bowl(eb.VisibleEnergy):
-    """N(0, 1)."""
+    """The energy of N(0, 1) without its constant."""
 
     event_shape = (1,)
 
@@ -64,7 +64,7 @@ MODELS = {
 }
 
 
-STILL = 1e-300  # a rate at which no parameter moves
+STILL = 1e-300  # a learning rate so small that no parameter changes
 
 
 def make(energy, chain, lr=STILL, **options):
@@ -81,7 +81,7 @@ def walkers(method):
 
 
 def log_weights(method):
-    """A, and F at the walkers."""
+    """Return the log weights of the chains, and the energies at them."""
     x = walkers(method)
     joint = method.energy.energy
     energies = joint(x["v"], x["h"]) if "h" in x else method.energy.free_energy(x["v"])
@@ -105,7 +105,8 @@ def test_log_z_is_within_its_standard_error_along_a_run_in_which_it_moves_by_far
     for seed in range(40):
         truth = exact(method.energy)
         record = iterate(method, seed)
-        of_weights = 1 / record["model_effective_sample_size"] - 1 / N  # by the delta method, since they were equal
+        # the variance by the delta method, since the weights were last equal
+        of_weights = 1 / record["model_effective_sample_size"] - 1 / N
         assert abs(record["model_log_z"] - truth) < 4 * (variance + of_weights).sqrt()
         variance = variance + of_weights * record["model_resampled"]
         n_resampled = n_resampled + record["model_resampled"]
@@ -144,7 +145,7 @@ def test_weights_stay_equal_under_gibbs_sweeps_of_one_theta():
 
 @pytest.mark.parametrize("resample_below", [0.0, 1.0])
 def test_weights_correct_the_large_steps_of_unadjusted_langevin_dynamics(resample_below):
-    chain = LangevinChain(n_steps=2, step_size=1.0)  # whose own stationary variance is 4/3
+    chain = LangevinChain(n_steps=2, step_size=1.0)  # a step so large that the chain's own stationary variance is 4/3
     method = make(Bowl(), chain, n_chains=40_000, resample_below=resample_below)
     method.start(torch.randn(1000, 1), keyed_generator(0))
     for seed in range(5):
@@ -182,7 +183,7 @@ def test_the_ratio_is_that_of_the_densities_of_the_steps(name, noise_std):
     torch.testing.assert_close(end, path[-1])
 
 
-def test_resampled_walkers_have_equal_weights_and_the_same_log_z_each_as_often_as_its_weight_says():
+def test_resampled_chains_have_equal_weights_the_same_log_z_and_frequencies_by_weight():
     build, chain, _ = MODELS["gibbs"]
     method = make(build(), chain, resample_below=0.5)
     method.start(torch.randn(1000, V_DIM), keyed_generator(0))
@@ -198,6 +199,6 @@ def test_resampled_walkers_have_equal_weights_and_the_same_log_z_each_as_often_a
         assert ((counts - N * w).abs() < 1 + 1e-9).all()
 
 
-def test_a_run_starts_its_walkers_and_says_how_far_log_z_is(tmp_path):
+def test_a_run_starts_its_chains_and_logs_the_error_of_log_z(tmp_path):
     run = train(tmp_path, "method=jarzynski", "method.n_chains=2000", "optimizer.lr=0.01")
     assert 0 < abs(run["test/learned_log_z_error"]) < 0.2

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 class Quadratic(nn.Module):
-    """f(h) = h' A h / 2 + b' h."""
+    """The function f(h) = h' A h / 2 + b' h."""
 
     def __init__(self, A, b):
         super().__init__()
@@ -33,14 +33,14 @@ class Quadratic(nn.Module):
 
 
 class Linear(nn.Linear):
-    """g(h) = W h + c."""
+    """The generator g(h) = W h + c."""
 
     h_dim = H
     event_shape = (V,)
 
 
 def gaussian(precision=None):
-    """A model whose posterior has a given precision; of a diagonal one a factorised q is the posterior."""
+    """Build a model whose posterior has a given precision; if that is diagonal, a factorised q equals the posterior."""
     g = Linear(H, V)
     nn.init.normal_(g.weight, std=0.3)
     nn.init.normal_(g.bias)
@@ -51,7 +51,7 @@ def gaussian(precision=None):
 
 
 def closed(theta):
-    """Mean and precision of h, those of h given v (the mean a function of v), and the distribution of v."""
+    """Return mean and precision of h, mean (a function of v) and precision of h given v, and the distribution of v."""
     A, b, W, c = (theta[name] for name in ("prior.A", "prior.b", "generator.weight", "generator.bias"))
     prior = torch.eye(H) + 0.5 * (A + A.T)
     mean = -torch.linalg.solve(prior, b)
@@ -65,13 +65,13 @@ def closed(theta):
 
 
 def corners(mean, precision):
-    """Eight h of equal weights with the moments of N(mean, 1 / precision) up to the third, shape (8, *mean.shape)."""
+    """Return eight h of equal weight with the moments of N(mean, 1 / precision) up to order three, (8, *mean.shape)."""
     root = torch.linalg.cholesky(torch.linalg.inv(precision))
     return mean + ((2 * binary(H) - 1) @ root.T).view(-1, *[1] * (mean.dim() - 1), H)
 
 
 def by_closed_form(energy, fn):
-    """The gradient of a function of the closed forms by theta."""
+    """Return the gradient by theta of a function of the closed forms."""
     theta = {name: p.detach().requires_grad_() for name, p in energy.named_parameters()}
     grads = torch.autograd.grad(fn(theta), list(theta.values()), materialize_grads=True)
     return dict(zip(theta, grads, strict=True))
@@ -91,7 +91,7 @@ def test_the_marginal_is_the_closed_one():
     log_w = w.log() + 0.5 * x.square().sum(-1) + 0.5 * H * torch.log(torch.tensor(2 * torch.pi))
     free_energy = -(log_w[:, None] - energy.energy(v, x[:, None].expand(-1, 6, -1))).logsumexp(0)
     mean, prior, *_, truth = closed(eb.params_of(energy))
-    # log Z = log of the integrals of N(v; g, sigma^2) without its constant, and of the prior
+    # log Z sums the logs of two integrals: of N(v; g, sigma^2) without its constant, and of the prior
     log_z = V * torch.log(torch.tensor(STD)) + 0.5 * (V + H) * torch.log(torch.tensor(2 * torch.pi))
     log_z = log_z - 0.5 * prior.logdet() - 0.5 * energy.prior.b @ mean
     torch.testing.assert_close(-free_energy - log_z, truth.log_prob(v), rtol=1e-9, atol=1e-9)
@@ -109,7 +109,7 @@ def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_an
     energy = gaussian(0.2 * root @ root.T + 1.5 * torch.eye(H) if full else None)
     prior_mean, prior, mean, posterior, _ = closed(eb.params_of(energy))
     data = torch.randn(5, V)
-    v = data.repeat(8, 1)  # each with its eight latents
+    v = data.repeat(8, 1)  # eight latents for each example
     drawn = [corners(prior_mean.expand(5, H), prior).flatten(0, 1), corners(mean(data), posterior).flatten(0, 1)]
     monkeypatch.setattr(lebm, "run_chain", lambda *_: drawn.pop(0).detach())
     method = small(energy)
@@ -119,7 +119,7 @@ def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_an
 
 
 def by_hand(energy, h, noise, step_size):
-    """Langevin steps of latents, by autograd."""
+    """Make Langevin steps of latents, with gradients by autograd."""
     for xi in noise:
         h = h.detach().requires_grad_()
         (slope,) = torch.autograd.grad(energy(h).sum(), h)
@@ -150,10 +150,10 @@ def test_an_iteration_of_lebm_by_hand():
             torch.testing.assert_close(found.grads[f"{name}.{key}"], expected)
 
 
-def test_an_encoder_of_chains_is_a_function_of_v_alone():
+def test_an_encoder_by_chains_is_a_function_of_v_only():
     energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=SmoothMLP(sizes=[H, 8, 1]))
     method = small(energy)
-    v = torch.randn(130, 64)  # more rows than a chunk
+    v = torch.randn(130, 64)  # more examples than the encoder computes in one chunk
     h = encode(method.parts, v)
     torch.testing.assert_close(h[101:104], encode(method.parts, v[101:104]))
     assert not torch.equal(h[0], h[1])
@@ -164,7 +164,7 @@ def test_an_encoder_of_chains_is_a_function_of_v_alone():
 
 
 def test_drawn_latents_follow_a_learnt_prior():
-    # f(h) = h' h / 2: half of the variance of N(0, I)
+    # f(h) = h' h / 2 halves the variance of N(0, I)
     f = Quadratic(torch.eye(H), torch.zeros(H))
     energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=f)
     source = GeneratedImages(langevin=eb.Langevin(n_steps=30, step_size=0.1), batch_size=400)

@@ -23,7 +23,7 @@ BACKENDS = {"plain": plain_autograd, "torch.func": torch.enable_grad}
 
 
 class CountedMLP(eb.MLP):
-    """Counts its passes."""
+    """An MLP that counts its passes."""
 
     passes = 0
 
@@ -52,7 +52,7 @@ def deep():
 MODELS = {"grbm": grbm, "deep": deep}
 OBJECTIVES = {
     "dsm": lambda: eb.DSM(noise_std=0.3),
-    "mdsm": lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # whose points have weights in the lower level
+    "mdsm": lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # its points have weights in the lower level
     "sm": lambda: eb.SM(),
 }
 HYPERGRADIENTS = {
@@ -87,7 +87,7 @@ def leaves(module):
 
 
 class ByHand:
-    """One iteration's losses of a model, at points and with weights that are given."""
+    """The losses of one iteration of a model, written out, at given points and with given weights."""
 
     def __init__(self, method, v, noise):
         self.method = method
@@ -117,7 +117,7 @@ class ByHand:
         return (self.weight * 0.5 * gap.square().sum(-1).mean(0)).mean()
 
     def step(self, theta, q_params, x):
-        """The natural-gradient step of q."""
+        """Return q after its natural-gradient step."""
         posterior = self.method.posterior
         p = bind(self.method.energy, theta)
         bits = isinstance(posterior, eb.BernoulliPosterior)
@@ -127,7 +127,8 @@ class ByHand:
         return (-slope,) if bits else (q_params[0] - (2 * q_params[1]).exp() * slope, q_params[1])
 
     def score(self, theta, phi, eps, x, refine):
-        """The surrogate, of h that is drawn at the points and held."""
+        """Return x and the surrogate score there, for latents that are drawn at the given points and then held
+        fixed."""
         posterior = self.method.posterior
         q = bind(posterior, phi)
         p = bind(self.method.energy, theta)
@@ -188,7 +189,7 @@ class ByHand:
 
 
 def by_hand(method, name, v, noise):
-    """theta and phi after an iteration."""
+    """Return theta and phi after an iteration that is written out."""
     hand = ByHand(method, v, noise)
     theta = leaves(method.energy)
     phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
@@ -235,7 +236,7 @@ def vages(model, objective, **options):
 
 
 def vages_by_hand(method, v, noise):
-    """theta and phi after an iteration: covariance and mean of VaGES with every particle's gradient on its own."""
+    """Return theta and phi after an iteration of VaGES, with the gradient of every particle computed separately."""
     hand = ByHand(method, v, noise)
     theta = leaves(method.energy)
     phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
@@ -251,7 +252,7 @@ def vages_by_hand(method, v, noise):
     z = method.objective.cotangent(torch.stack(slopes(score_set)).mean(0).detach(), hand.x, hand.data).detach()
     total = sum((z * s).sum() for s in slopes(mean_set)) / 2
     s = torch.stack([(z * one).sum(1).detach() for one in slopes(cov_set)])
-    for weight, one in zip(s - s.mean(0), cov_set, strict=True):  # L - 1 = 1
+    for weight, one in zip(s - s.mean(0), cov_set, strict=True):  # the covariance divides by L - 1, which is 1
         total = total - (weight * p.energy(x, one)).sum()
     found = gradient(total / len(v), theta)
     moved = {key: t.detach() - UPPER_LR * found[key] for key, t in theta.items()}

@@ -22,7 +22,7 @@ KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
 
 
 def image_method(kind, energy=None, n_lower_steps=2, **network):
-    """A method on tiny images, freshly initialised from one seed."""
+    """Build a method for tiny images, with the initial parameters of one seed."""
     torch.manual_seed(0)
     rule = eb.Adam(lr=1e-3)
     net = tiny_resnet(**network)
@@ -63,12 +63,12 @@ def test_an_iteration_on_images_moves_every_network_whoever_differentiates(kind,
     assert all(value.isfinite() for value in record.values())
     for network, params in before.params.items():
         for name, p in params.items():
-            # no score sees an additive constant of the energy, nor does the difference of two energies
+            # an additive constant of the energy changes neither a score nor the difference of two energies
             assert torch.equal(after.params[network][name], p) == (name == "head.square.bias"), name
 
 
 def kept_bytes(energy, v):
-    """What autograd keeps of a pass of v."""
+    """Count the bytes that autograd keeps for a pass with v."""
     kept = {}
     with torch.autograd.graph.saved_tensors_hooks(
         lambda x: kept.setdefault(x.data_ptr(), x.numel()) and x, lambda x: x
@@ -88,7 +88,7 @@ def test_recomputed_activations_change_no_gradient(float64):
         with plain_autograd():
             found[recompute] = model_gradient(method, v).grads
     torch.testing.assert_close(found[True], found[False], rtol=1e-12, atol=1e-12)
-    # two steps of the chain and the energies of both phases, each of them twice
+    # two steps of the chain and the energies of both phases; with recomputation each runs twice
     assert (len(passes[False]), len(passes[True])) == (4, 8)
     assert kept_bytes(image_method("cd", checkpoint=True).energy, v) < kept_bytes(image_method("cd").energy, v) / 2
 
@@ -99,7 +99,7 @@ def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
     v = torch.rand(4, *IMAGE)
     with pytest.raises(eb.ConfigError, match="checkpoint=false"), backend():
         model_gradient(method, v)
-    method.eval()  # metrics are taken by torch.func, and keep their activations
+    method.eval()  # metrics are computed with torch.func, and keep their activations
     assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
 
 
@@ -124,7 +124,7 @@ def count_calls(energy):
     return calls
 
 
-def test_what_sums_is_float32_under_autocast():
+def test_sums_are_float32_under_autocast():
     v = torch.rand(4, *IMAGE)
     h = torch.randn(2, 4, 3)
     q = image_method("bism").posterior
@@ -135,7 +135,7 @@ def test_what_sums_is_float32_under_autocast():
         energies += [POSTERIORS[0].make().float().logits(torch.rand(4, V_DIM))]
         assert tiny_resnet()(v).dtype == torch.bfloat16
     assert {e.dtype for e in energies} == {torch.float32}
-    # 8 bits of mantissa cannot tell 1000 equal terms from 1001
+    # 8 bits of mantissa cannot distinguish 1000 equal terms from 1001
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         head = SquaredNormHead(in_dim=1, width=1001)
         head.weight.zero_(), head.bias.fill_(1.0)
@@ -147,7 +147,8 @@ PASSES = {"bism": 1, "bism-2": 3, "vages": 3, "mdsm": 1}
 
 @pytest.mark.parametrize("kind", PASSES)
 def test_passes_of_an_iteration_through_the_trunk(kind):
-    # one for each lower step, unrolled or not; one for all refinement steps, one for the score, one for its gradient
+    # one pass for each lower step, unrolled or not, one for all refinement steps, one for the score and one for its
+    # gradient
     method = image_method(kind, n_lower_steps=4)
     v = torch.rand(4, *IMAGE)
     noise = method.draw_noise(v, keyed_generator(0))

@@ -1,4 +1,5 @@
-"""Joint particles: the gradient, the distributions that they keep, and the memory of each training example."""
+"""Joint particles: the gradient, the distributions that they sample, and the stored latents of each training
+example."""
 
 from contextlib import nullcontext
 
@@ -37,7 +38,7 @@ def test_langevin_particles_of_the_joint_and_of_each_datum_by_hand(backend, floa
         (found,) = iterating.found(method, start, v, noise)["model"]
         end, _ = iterating.run(method, start, v, noise)
 
-    def slopes(x, h):  # dE/dv, dE/dh by hand
+    def slopes(x, h):  # dE/dv and dE/dh, derived by hand
         return (x - model.b) * (-2 * model.log_std).exp() - h @ model.W.T, h - model.c - x @ model.W
 
     with torch.no_grad():
@@ -64,13 +65,13 @@ def test_the_indices_of_a_batch_are_those_of_its_rows():
     data = eb.Digits(batch_size=64, seed=3)
     stream = iter(data.train_dataloader())
     seen = []
-    for i, v in zip(range(50), stream, strict=False):  # three epochs of 22 batches, the last of each short
+    for i, v in zip(range(50), stream, strict=False):  # three epochs of 22 batches, of which the last is short
         indices = data.indices_at(i)
         assert torch.equal(data.splits.train[indices], v)
         seen.append(indices)
     assert {len(indices) for indices in seen} == {64, 56}
     assert sorted(torch.cat(seen[:22]).tolist()) == list(range(len(data.splits.train)))
-    assert torch.equal(data.indices_at(3), seen[3])  # in any order
+    assert torch.equal(data.indices_at(3), seen[3])  # earlier iterations can be asked for, too
 
 
 RUN = (

@@ -1,4 +1,5 @@
-"""Networks of doubly variational learning: published sizes, starts, spectral norms, and passes that move nothing."""
+"""Networks of doubly variational learning: published sizes, initial values, spectral norms, and passes that change no
+state."""
 
 import copy
 import math
@@ -44,13 +45,13 @@ def outputs(module, kind):
 
 
 def test_widths_double_with_each_halving():
-    """The published table of the largest size, with e = w = 1."""
+    """Compare with the published table of the largest size, with e = w = 1."""
     n = 5
     shape = [3, 128, 128]
     pairs = [2**i for i in range(n + 1) for _ in range(2)]
     network = SpectralConv(v_shape=shape, width=1)
     assert outputs(network, nn.Conv2d) == pairs[:-1]
-    last = network.layers[-1]  # a convolution of the whole image
+    last = network.layers[-1]  # a convolution over the whole image
     assert (last.in_features, last.out_features) == (16 * 2**n, pairs[-1])
     assert outputs(BatchNormEncoder(v_shape=shape, width=1), nn.Conv2d) == [2**i for i in range(n + 1)]
     wanted = [2**n, *(2 ** (n - i) for i in range(n)), 3]
@@ -72,7 +73,7 @@ def test_residual_features_are_summed_over_the_published_resolution(side, widths
 
 
 def test_shortcuts_commute_with_pooling_and_doubling(float64):
-    """What is computed in the cheaper order equals what is published."""
+    """Compare the cheaper order of pooling and shortcut with the published order."""
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6], n_down=2).eval()
     block = network.blocks[1]
     x = torch.randn(2, 4, 8, 8)
@@ -86,14 +87,14 @@ def test_shortcuts_commute_with_pooling_and_doubling(float64):
     torch.testing.assert_close(block(x), published)
 
 
-def test_the_released_rectifier_overwrites_the_input_of_a_block_and_so_of_its_shortcut(float64):
-    """Kan et al. 2022, code: ReLU(inplace=True) at the start of each block but the first."""
+def test_the_rectifier_of_the_authors_code_overwrites_the_input_of_a_block_and_of_its_shortcut(float64):
+    """Compare with Kan et al. 2022, code: ReLU(inplace=True) at the start of each block except the first."""
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6, 6], n_down=2, rectified_shortcut=True).eval()
     for block, channels in ((network.blocks[1], 4), (network.blocks[2], 6)):
         x = torch.randn(2, channels, 8, 8)
-        released = nn.Sequential(nn.ReLU(inplace=True), block.first, nn.ReLU(inplace=True), block.second)
+        published = nn.Sequential(nn.ReLU(inplace=True), block.first, nn.ReLU(inplace=True), block.second)
         overwritten = x.clone()
-        y = released(overwritten) + block.shortcut(overwritten)
+        y = published(overwritten) + block.shortcut(overwritten)
         torch.testing.assert_close(block(x), nn.functional.avg_pool2d(y, 2) if block.down else y)
         block.rectified_shortcut = False
         assert not torch.allclose(block(x), nn.functional.avg_pool2d(y, 2) if block.down else y)
@@ -101,7 +102,7 @@ def test_the_released_rectifier_overwrites_the_input_of_a_block_and_so_of_its_sh
 
 @pytest.mark.parametrize("make", [small_energy, small_encoder, lambda: ConvGenerator(v_shape=SMALL, width=4)])
 def test_plain_networks_start_from_a_narrow_normal(make):
-    """Under the spectral norm, too, where a start that comes after the wrapping would be lost."""
+    """Check this for spectral norms, too, whose wrapping would discard an initialisation that comes later."""
     torch.manual_seed(0)
     weights = {name: p for name, p in make().named_parameters() if p.dim() > 1}
     assert weights
@@ -142,7 +143,7 @@ def test_spectral_norms_are_torchs_own(layer, float64):
         torch.manual_seed(0)
         norms.append(norm(copy.deepcopy(layer)))
     theirs, ours = norms
-    for _ in range(3):  # each look at the weight in training is a step of the power iteration
+    for _ in range(3):  # in training, each access to the weight makes a step of the power iteration
         torch.testing.assert_close(ours.weight, theirs.weight)
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
@@ -168,7 +169,7 @@ def test_encoders_bound_the_log_variance_by_softplus(float64):
 @pytest.mark.parametrize("plain", [True, False], ids=["autograd", "torch.func"])
 @pytest.mark.parametrize("make", [small_energy, small_encoder], ids=["spectral-norm", "batch-norm"])
 def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
-    """Loss, gradient and buffers are those of torch's own training pass, and the module itself is as before."""
+    """Compare loss, gradient and buffers with torch's own training pass; the module itself must not change."""
     module = make()
     v = torch.randn(4, *SMALL)
     before = {name: value.clone() for name, value in module.state_dict().items()}

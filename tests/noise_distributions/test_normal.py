@@ -1,4 +1,4 @@
-"""Noise distributions: densities and samples against torch's, and what a fit takes from the data."""
+"""Noise distributions: densities and samples against torch's, and fits to data."""
 
 import logging
 
@@ -13,7 +13,7 @@ every_noise_distribution = pytest.mark.parametrize("noise_case", NOISE_DISTRIBUT
 
 
 def skewed(n, d, seed=0):
-    """Correlated data far from the origin."""
+    """Return correlated data far from the origin."""
     x = torch.randn(n, d, generator=keyed_generator(seed))
     return x @ torch.randn(d, d, generator=keyed_generator(seed + 1)) + torch.arange(1.0, d + 1)
 
@@ -24,7 +24,7 @@ def test_density_is_torchs_and_samples_have_that_density(noise_case, float64):
     truth = noise_case.truth(p_n)
     y = skewed(7, V_DIM)
     torch.testing.assert_close(p_n.log_prob(y), truth.log_prob(y))
-    # a sample is an affine map of standard normal noise: its offset is the mean, its matrix gives the covariance
+    # a sample is an affine map of standard normal noise: its offset is the mean, and its matrix gives the covariance
     origin = p_n.sample(torch.zeros(1, V_DIM))
     basis = p_n.sample(torch.eye(V_DIM))
     jacobian = (basis - origin).T
@@ -41,9 +41,10 @@ def test_a_fitted_normal_has_the_moments_of_the_data(float64):
     torch.testing.assert_close(p_n.mean, v.mean(0))
     covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     torch.testing.assert_close(covariance, v.T.cov(correction=0))
-    rows = p_n.sample(torch.eye(4)) - p_n.sample(torch.zeros(4, 4))  # of four dimensions: Q of two may be symmetric
+    # four dimensions, because a matrix Q of two may be symmetric
+    rows = p_n.sample(torch.eye(4)) - p_n.sample(torch.zeros(4, 4))
     torch.testing.assert_close(rows.T @ rows, covariance)
-    p_n.fit([v + 1])  # a fitted distribution, as from a checkpoint, is not fitted again
+    p_n.fit([v + 1])  # a distribution that is fitted, for example by a checkpoint, is not fitted again
     torch.testing.assert_close(p_n.mean, v.mean(0))
 
 
@@ -62,7 +63,7 @@ def test_images_and_vectors_have_the_same_density_and_samples(float64):
 
 def test_directions_without_variance_get_min_std_and_the_log_says_so(float64, caplog):
     v = skewed(200, 3)
-    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a constant pixel, and a copy of the first
+    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a constant pixel, and a copy of the first pixel
     p_n = FittedNormal(min_std=0.05)
     p_n.prepare((5,))
     with caplog.at_level(logging.INFO):

@@ -20,7 +20,7 @@ denoising = pytest.mark.parametrize("case", [c for c in OBJECTIVES if "dsm" in c
 
 
 def expected_loss(case, objective, score, points, p):
-    """The exact mean loss over data ``points`` (T, d) of probabilities p (T,) and over the noise."""
+    """Compute the exact mean loss over data ``points`` (T, d) with probabilities p (T,) and over the noise."""
     noise, weights = case.nodes(objective, points.shape[1])
     v = points.repeat_interleave(len(weights), 0)
     noise = {name: x.repeat(len(points), *(1,) * (x.dim() - 1)) for name, x in noise.items()}
@@ -29,7 +29,7 @@ def expected_loss(case, objective, score, points, p):
 
 
 class OneScale(eb.MarginalEnergy):
-    """N(0, exp(rho)^2), whose only parameter is rho."""
+    """The energy of N(0, exp(rho)^2), whose only parameter is rho."""
 
     event_shape = (1,)
     h_dim = 0
@@ -50,7 +50,8 @@ class OneScale(eb.MarginalEnergy):
 def test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho):
     energy = OneScale(rho)
     objective = case.make()
-    loss = expected_loss(case, objective, eb.ExactScore(energy), *hermite(3, 1))  # data from N(0, 1): rho = 0
+    # data from N(0, 1), which rho = 0 fits
+    loss = expected_loss(case, objective, eb.ExactScore(energy), *hermite(3, 1))
     (slope,) = torch.autograd.grad(loss, energy.rho)
     assert slope.sign() == math.copysign(1, rho)
     assert abs(rho - 1e-3 * slope) < abs(rho) - 1e-4
@@ -81,7 +82,7 @@ def test_expectation_for_a_gaussian(case):
 
 
 def test_mean_of_sliced_score_matching_is_score_matching():
-    # any field, not only a gradient; Gaussian directions agree for their quadratic form is of degree 2
+    # any field, not only a gradient; Gaussian directions agree because the quadratic form has degree 2
     A = torch.randn(3, 5)
     C = torch.randn(5, 3)
     v = torch.randn(4, 3)
@@ -96,7 +97,7 @@ def test_mean_of_sliced_score_matching_is_score_matching():
         assert sliced.std(0).min() > 1e-2
 
 
-def test_score_matching_asks_a_score_for_its_divergence():
+def test_score_matching_uses_the_divergence_method_of_a_score():
     class Linear:
         def __call__(self, v):
             return -2 * v
@@ -168,16 +169,17 @@ def test_every_batch_has_its_own_whole_ladder(ladder, size):
 
 
 @pytest.mark.parametrize("ladder", ["linear", "geometric"])
-def test_one_example_alone_has_a_level_from_anywhere_on_the_ladder(ladder):
+def test_a_batch_of_one_example_has_a_random_level_of_the_ladder(ladder):
     objective = eb.MDSM(sigma_min=0.1, sigma_max=3.0, sigma0=0.1, ladder=ladder)
     v = torch.zeros(1, 2)
     sigma = objective.noise(v, (2000,), keyed_generator(0))["sigma"]
     assert sigma.shape == (2000, 1)
     found = sigma.flatten().sort().values
-    expected = objective.levels(torch.zeros(2000, 2))  # what a batch of so many would have
+    expected = objective.levels(torch.zeros(2000, 2))  # the levels of a batch of this size
     scale = (lambda x: x) if ladder == "linear" else torch.log
     width = scale(torch.tensor(3.0)) - scale(torch.tensor(0.1))
-    assert ((scale(found) - scale(expected)).abs() / width).max() < 1.95 / 2000**0.5  # Kolmogorov and Smirnov, 0.1 %
+    # the Kolmogorov-Smirnov bound for a probability of 0.1 %
+    assert ((scale(found) - scale(expected)).abs() / width).max() < 1.95 / 2000**0.5
     one = objective.noise(v, (), keyed_generator(1))
     torch.testing.assert_close(objective.perturb(v, one), one["sigma"].unsqueeze(1) * one["eps"])
 
@@ -220,7 +222,7 @@ def test_cotangent_is_the_derivative_by_the_score(case):
         s = torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, noise).sum(), s)
         torch.testing.assert_close(objective.cotangent(s, v, noise), expected)
-        for backend in (nullcontext, plain_autograd):  # what objectives without a closed form have
+        for backend in (nullcontext, plain_autograd):  # objectives without a closed form use one of these backends
             with backend():
                 found = eb.Objective.cotangent(objective, s.detach(), v, noise)
             torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)

@@ -1,4 +1,4 @@
-"""The Stein kernel and its objective."""
+"""The Stein kernel and the objective that uses it."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_stein_kernel_by_autograd(b):
 
 
 def discrepancy(precision, shift, b):
-    """Exact squared KSD of N(0, 1) from N(shift, 1 / precision), by quadrature."""
+    """Compute the exact squared KSD between N(0, 1) and N(shift, 1 / precision) by quadrature."""
     x, w = hermite(60, 1)
     s = -precision * (x - shift)
     return (w.unsqueeze(1) * w * stein_kernel(x.unsqueeze(1), s.unsqueeze(1), x, s, b)).sum()
@@ -40,7 +40,7 @@ def discrepancy(precision, shift, b):
 
 def test_discrepancy_is_zero_at_the_data_and_positive_elsewhere():
     assert discrepancy(1.0, 0.0, 0.8).abs() < 1e-10
-    # E u = E k(v, v') d(v) d(v'), d the difference of the scores
+    # E u = E k(v, v') d(v) d(v'), where d is the difference of the scores
     x, w = hermite(60, 1)
     for precision, shift in ((2.0, 0.0), (0.5, 0.0), (1.0, 0.4)):
         d = (-precision * (x - shift) + x).squeeze(-1)
@@ -69,7 +69,8 @@ def test_loss_is_the_mean_over_the_pairs(kind):
     v = torch.randn(6, 2)
     s = torch.randn(6, 2)
     gaps = (v.unsqueeze(1) - v).norm(dim=-1)
-    b = 0.7 if kind["bandwidth"] == 0.7 else np.sort(gaps[*np.triu_indices(6, 1)].numpy())[7]  # of 15
+    # the median of 15 distances
+    b = 0.7 if kind["bandwidth"] == 0.7 else np.sort(gaps[*np.triu_indices(6, 1)].numpy())[7]
     u = torch.stack([torch.stack([stein_kernel(v[i], s[i], v[j], s[j], b) for j in range(6)]) for i in range(6)])
     torch.testing.assert_close(u, u.T)
     loss = objective.loss(lambda x: s, v, {})
@@ -80,7 +81,8 @@ def test_loss_is_the_mean_over_the_pairs(kind):
 
 
 def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
-    """Bao et al. 2021 and code: z' ds(v')/dtheta, z = k s(v) + grad_v k held, v the first half and v' the second."""
+    """Compare with z' ds(v')/dtheta, z = k s(v) + grad_v k constant, v and v' from two halves (Bao et al. 2021 and
+    code)."""
     energy = BINARY[0].make()
     v = torch.randn(6, V_DIM)
     theta = eb.params_of(energy)
@@ -109,9 +111,9 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: KSD().check_batch_size(7), "7 examples do not have"),
+        (lambda: KSD().check_batch_size(7), "7 examples cannot be halved"),
         (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
-        (lambda: KSD(pairs="all").check_batch_size(1), "one example has none"),
+        (lambda: KSD(pairs="all").check_batch_size(1), "one example forms none"),
     ],
 )
 def test_bad_input(build, words):

@@ -88,7 +88,7 @@ def test_relaxed_samples_tend_to_the_probabilities():
     assert bias[1.0] > 0.02 > bias[0.1] > bias[0.01]
     assert bias[0.01] < 1e-4
     assert bias[0.0] < 1e-4
-    assert bias[0.1] > 1e-4  # and a relaxation is not the distribution
+    assert bias[0.1] > 1e-4  # a relaxation is not the distribution itself
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,4 +1,4 @@
-"""Intervals over seeds, the test of the two best, the Pareto front."""
+"""Intervals over seeds, the test of the two best methods, and the Pareto front."""
 
 import itertools
 import math
@@ -22,17 +22,18 @@ def test_the_interval_of_a_mean_is_of_all_seeds_that_have_the_metric(simple):
         simple(str(seed), seed=seed, metrics={"test/fisher": value})
     simple("failed", seed=3, metrics={"test/log_z": 0.0})
     (group,) = groups_of(simple.root)
-    half = QUANTILE * math.sqrt(7 / 3)  # of the variance (4 + 1 + 9) / 2
+    half = QUANTILE * math.sqrt(7 / 3)  # from the variance (4 + 1 + 9) / 2
     assert interval(group.pooled("test/fisher")) == pytest.approx((3 - half, 3 + half))
 
 
 def test_two_settings_are_paired_by_seed_or_compared_by_welch():
     a = pd.Series([1.0, 20.0, 303.0])
     b = pd.Series([0.0, 18.0, 300.0])
-    half = QUANTILE / math.sqrt(3)  # of the differences 1, 2, 3
+    half = QUANTILE / math.sqrt(3)  # from the differences 1, 2, 3
     t = 2 * math.sqrt(3)
     assert difference(a, b)[:4] == pytest.approx((2, 2 - half, 2 + half, 1 - t / math.sqrt(2 + t**2)))
-    assert difference(a, pd.concat([b, pd.Series([7.0], [9])]))[-1] == "paired, n = 3"  # of four seeds
+    # three of the four seeds have a partner
+    assert difference(a, pd.concat([b, pd.Series([7.0], [9])]))[-1] == "paired, n = 3"
     value, low, _, p, test = difference(a, b.set_axis([3, 4, 5]))
     of_means = a.var() / 3, b.var() / 3
     freedom = sum(of_means) ** 2 / sum(part**2 / 2 for part in of_means)
@@ -58,7 +59,7 @@ def test_each_method_takes_part_with_its_best_setting(simple):
 
 
 @pytest.mark.parametrize(("metric", "front"), [("test/log_likelihood", "acd"), ("test/fisher", "ab")])
-def test_the_front_has_who_is_best_in_as_much_time(simple, metric, front):
+def test_the_pareto_front_has_the_best_methods_for_their_time(simple, metric, front):
     for method, seconds, value in (("a", 1, 2.0), ("b", 2, 1.0), ("c", 3, 3.0), ("d", 9, 4.0), ("e", 10, 4.0)):
         simple(method, method, metrics={metric: value, SPEED: 1.0, "iteration": seconds})
     groups = groups_of(simple.root)

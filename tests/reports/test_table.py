@@ -1,4 +1,4 @@
-"""The comparison of runs: what is one row, what stands in it, the figures, and the page."""
+"""The comparison of runs: the rows of its tables and their content, the figures, and the page."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ SPEED = "train/iterations_per_second"
 
 
 def rows_of(groups, metrics):
-    """The header and the rows of each table."""
+    """Return the header and the rows of each table."""
     found = tables(groups, summarise(groups, metrics))
     return {data: [list(table), *table.to_numpy().tolist()] for data, table in found.items()}
 
@@ -75,7 +75,7 @@ def test_labels_say_what_tells_groups_apart_and_images_of_two_sizes_are_two_data
 
 
 @pytest.mark.parametrize("hydra", [True, False])
-def test_a_setting_that_others_are_computed_from_is_named_once(tmp_path, hydra):
+def test_a_setting_from_which_others_are_computed_is_named_once(tmp_path, hydra):
     for h in (3, 5):
         run_folder(tmp_path / str(h), f"model.h_dim={h}", metrics={"test/fisher": 1}, hydra=hydra)
     method = "bidsm" if hydra else "BiSM DSM"
@@ -150,7 +150,7 @@ def test_published_numbers_belong_to_data_method_and_settings_and_say_where_ours
     assert {number.differs for number in found.values()} <= {differs}
 
 
-def test_the_mark_is_where_ours_is_worse_whichever_way_is_up(tmp_path):
+def test_results_worse_than_published_are_marked_for_both_directions(tmp_path):
     metrics = {"test/log_likelihood": 107.0, "test/fisher": -5475.0, "test/log_z": 3.0}
     run_folder(tmp_path / "a", *FREY, "method.n_unroll=0", metrics=metrics)
     run_folder(tmp_path / "b", *FREY, "method.n_unroll=1", metrics={"test/log_likelihood": 111.0, "test/fisher": -5500})
@@ -203,7 +203,7 @@ def test_runs_without_results_are_named_in_one_line_and_left_out(simple, tmp_pat
             assert sum(f"{name}: {state}: " in line for line in text.splitlines()) == 1
 
 
-def test_what_users_get_wrong_is_named(simple, tmp_path, monkeypatch):
+def test_mistakes_of_users_are_named(simple, tmp_path, monkeypatch):
     out = str(tmp_path / "out")
     with pytest.raises(ConfigError, match="nowhere"):
         report([str(tmp_path / "nowhere")], out)
@@ -247,7 +247,7 @@ def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
 
 @pytest.fixture
 def sweep(simple):
-    """Two values of N and three of K with two seeds each; one pair has no results."""
+    """Return runs with two values of N, three of K and two seeds each; one pair of values has no results."""
     for n, k, seed in itertools.product((0, 5), (1, 5, 10), range(2)):
         final = {"test/log_likelihood": n + 0.1 * k + 0.01 * seed, "test/fisher": -1.0 * n, "iteration": 9}
         steps = {"method__n_unroll": n, "method__n_lower_steps": k}
@@ -281,7 +281,7 @@ def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path)
         simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
     grids = [(grid.title, len(grid.cells)) for grid in find_grids(groups_of(simple.root))]
     assert grids == [("checkerboard, bidsm, lr=0.1", 9), ("checkerboard, bidsm, lr=0.2", 9)]
-    star = Simple(tmp_path / "star")  # one setting at a time
+    star = Simple(tmp_path / "star")  # these runs vary only one setting at a time
     for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
         star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
     assert not list(find_grids(groups_of(star.root)))
@@ -290,7 +290,7 @@ def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path)
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7777 }}{% raw %}'
 
 
-def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, simple, tmp_path):
+def test_the_page_is_one_file_and_shows_texts_of_runs_as_text(sweep, simple, tmp_path):
     for value in (HOSTILE, "other"):
         metrics = {f"test/{HOSTILE}": 1.0, "test/fisher": 2.0}
         curves = {"val/../../escaped": {1: 1.0, 2: 2.0}}
@@ -306,7 +306,8 @@ def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, si
     assert "54439" not in re.sub(r'"data:image[^"]*"', "", text).replace(str(simple.root), "")
     sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
     pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
-    assert len(pictures) == text.count("<img") == 4  # two heat maps, a curve; of the run's figures that of the end
+    # two heat maps, a curve, and of the run's own figures only the final one
+    assert len(pictures) == text.count("<img") == 4
     assert pictures[-1].width == 1200
     assert not re.search(r"https?:|url\(|@import", re.sub(r'"data:image[^"]*"', "", text))
     assert "0.1050 ± 0.0071" in text
@@ -314,7 +315,7 @@ def test_the_page_has_everything_in_one_file_and_what_runs_say_is_text(sweep, si
 
 
 LARGE = "9" * 400
-# Runs that nobody has trained: what stands in a file of each, by its name and the text that it replaces.
+# Broken runs, which nobody has trained: the content that replaces a text in a file of each.
 STRANGE = {
     "a class that is a number": ("config.yaml", "_target_: x.dsm", "_target_: 5"),
     "a tree that contains itself": ("config.yaml", "method:", "method: &m\n  again: *m"),
@@ -331,7 +332,7 @@ STRANGE = {
     "no choices": (".hydra/hydra.yaml", "choices:", "options:"),
     "commands that are numbers": (".hydra/hydra.yaml", "- method=dsm", "- 5"),
 }
-# Strange as well, and readable: what they say is shown, as text.
+# Runs with odd but readable content, which the page shows as text.
 ODD = {
     "a date": ("config.yaml", "seed: 7", "seed: 7\nstarted: 2026-01-01"),
     "bytes": ("config.yaml", "seed: 7", "seed: 7\nraw: !!binary AAAA"),
@@ -351,14 +352,14 @@ ODD = {
 }
 
 
-def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored(simple, monkeypatch):
+def test_baselines_are_not_starred_and_own_metrics_have_the_stored_direction(simple, monkeypatch):
     for method, value in (("dsm", 1.0), ("ssm", 2.0)):
         metrics = {f"test/{name}": value for name in ("probe_accuracy", "probe_accuracy_pixels", "own", "accuracy")}
         folder = simple(method, method, metrics=metrics)
-        known = {name: quantity(name) for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
+        known = {name: quantity(name)[:2] for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
         (folder / "quantities.json").write_text(json.dumps(known))
     monkeypatch.setattr(quantities, "STORED", {})
-    monkeypatch.setattr(quantities, "KNOWN", {})  # no metric is imported by a report
+    monkeypatch.setattr(quantities, "KNOWN", {})  # a report imports no metric
     groups = groups_of(simple.root)
     best = summarise(groups, choose_metrics(groups)).set_index(["metric", "method"])["best"]
     starred = {metric: method for (metric, method), mark in best.items() if mark}
@@ -367,7 +368,7 @@ def test_baselines_are_not_starred_and_own_metrics_are_as_their_runs_have_stored
 
 @pytest.fixture
 def odd_runs(simple):
-    """The folder of all of these, and a good run."""
+    """Return the folder of all these runs and a good one."""
     curves = {"val/loss": {1: 2.0, 2: 2.0, 3: 2.0}}
     for i, (name, (file, before, after)) in enumerate((STRANGE | ODD).items()):
         folder = simple(name, seed=7, metrics={"test/fisher": 1.0}, curves=curves, method__n=i)

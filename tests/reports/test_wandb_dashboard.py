@@ -1,4 +1,4 @@
-"""The dashboard of the project and the searches for W&B's agents, as far as they go without a network."""
+"""The project's dashboard and searches with W&B's agents, as far as they can be tested without a network."""
 
 import runpy
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from helpers.shell import CONF, ROOT, configure
 dashboard = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "wandb_dashboard.py")))
 
 
-def test_panels_are_of_metrics_with_a_direction_and_of_figures_and_keys_that_there_are():
+def test_panels_show_existing_metrics_figures_and_keys():
     assert all(direction(name) for name in (*dashboard.RESULTS, *dashboard.GRIDS))
     named = {key for path in (CONF / "figures").glob("*.yaml") for key in OmegaConf.load(path)}
     assert {*dashboard.FIGURES} <= named
@@ -48,9 +48,9 @@ def test_an_agent_s_command_composes_and_every_parameter_is_a_key(path):
     assert (ROOT / command[2]).is_file()
     config = configure(*command[3:])  # unknown keys and options are refused here
     assert {name: OmegaConf.select(config, name) for name in found} == found
-    assert "wandb" in config.logger  # its results would not reach the agents otherwise
+    assert "wandb" in config.logger  # without this logger the agents would not receive results
     metric = sweep["metric"]
     assert direction(metric["name"]) == {"minimize": -1, "maximize": 1}[metric["goal"]]
     assert metric["name"].removeprefix("val/") in config.callbacks.evaluation.at_validation
-    # a parameter of the name of a group would take the place of that group's configuration in W&B
+    # a parameter with the name of a group would replace that group's configuration in W&B
     assert not set(found) & set(config)

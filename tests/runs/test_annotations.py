@@ -1,4 +1,4 @@
-"""The annotations of constructors are the specification of a configuration: what they forbid is refused in a sentence."""
+"""Annotations of constructors specify a configuration: a value that they forbid is refused in one sentence."""
 
 import copy
 import functools
@@ -70,7 +70,7 @@ def test_a_word_where_a_part_belongs_is_refused_by_the_group_to_type(words):
         assert f": choose it by {PARTS[words]}." in str(refusal.value)
         key = re.search(r"(\S+) \(", str(refusal.value))[1]
         others = [word for word in words.split() if not word.startswith((f"{key}=", "method.n_unroll"))]
-        check_config(configure("run_dir=none", *others, PARTS[words]))  # a suggestion is one that works
+        check_config(configure("run_dir=none", *others, PARTS[words]))  # the suggestion must be valid itself
 
 
 NUMBERS = {
@@ -133,7 +133,7 @@ def test_a_batch_is_no_larger_than_the_training_split():
 
 
 class Own:
-    """Arguments as users annotate them, one by a name that only type checkers know."""
+    """A user's class, with annotations as users write them; one name in them is only known to type checkers."""
 
     def __init__(
         self,
@@ -180,12 +180,12 @@ METHODS = {
     "mdsm": "method=mdsm data=digits model=deep_mlp model.network.widths=[8]",
 }
 VALUES = ("word", -3, 0.5, None, ["a"])
-NAMES = {"resume.allow", "allow_packages"}  # one of them, or a list
-FRACTIONS = {"data.val_size", "data.test_size"}  # counts that may be a share
+NAMES = {"resume.allow", "allow_packages"}  # values that are a name or a list of names
+FRACTIONS = {"data.val_size", "data.test_size"}  # counts that may be given as a fraction
 
 
 def leaves(node, key=""):
-    """The dotted key of each value that is no mapping, and the value."""
+    """Yield the dotted key of each value that is no mapping, and the value."""
     for name, value in node.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{key}{name}.")
@@ -201,12 +201,12 @@ def put(node, steps, value):
 
 
 def get(node, steps):
-    """A value in nested containers."""
+    """Return a value in nested containers."""
     return functools.reduce(lambda part, step: part[step], steps, node)
 
 
 def marked(node, steps=()):
-    """The steps that lead to each place with a mark, and the key in it."""
+    """Yield the keys and indices that lead to each place with a mark, and the configuration key in the mark."""
     if isinstance(node, str) and (found := re.fullmatch(r"<([\w.]+)>", node)):
         yield found[1], steps
     for step, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
@@ -214,7 +214,7 @@ def marked(node, steps=()):
 
 
 def places(cfg, keys):
-    """Where a run reads the values of some keys: to change one, nothing has to be resolved again."""
+    """Find where a run reads the values of some keys, so that a value can be changed without resolving again."""
     cfg = copy.deepcopy(cfg)
     for key in keys:
         put(cfg, key.split("."), f"<{key}>")
@@ -225,7 +225,7 @@ def places(cfg, keys):
 
 
 def must_be_refused(key, default, value):
-    """Whether the value that a key has by default tells that another one cannot be meant; null often can."""
+    """Return whether the default value of a key shows that another one is wrong; a default of null often does not."""
     if key in NAMES:
         return value in (-3, 0.5)
     kinds = {bool: (), int: (0.5,) if key in FRACTIONS else (), float: (0.5,), str: ("word",), list: (["a"],)}
@@ -233,7 +233,7 @@ def must_be_refused(key, default, value):
 
 
 def built(cfg, steps):
-    """Build what reads a value."""
+    """Build the part that reads a value."""
     top, *rest = steps
     if top in ("callbacks", "logger"):
         instantiate(cfg[top][rest[0]], f"{top}.{rest[0]}", LIBRARIES)

@@ -1,4 +1,4 @@
-"""Settings that must not change when a run resumes."""
+"""Settings that must not change when a run is resumed."""
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,7 +12,7 @@ SHORT = ("method=dsm", "trainer.max_steps=4", "n_validations=2", "summary=false"
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The last checkpoint of a run."""
+    """Return the last checkpoint of a run."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     train(folder, *SHORT)
     return folder / "checkpoints" / "last.ckpt"
@@ -32,7 +32,7 @@ def test_a_changed_setting_is_refused_by_its_name_unless_it_is_allowed(finished,
     assert checkpoint(tmp_path / "told")["global_step"] == 6
 
 
-def test_what_is_incidental_may_differ(finished, tmp_path):
+def test_incidental_settings_may_differ(finished, tmp_path):
     free = ("threads=1", "iterations_per_batch=2", "callbacks.checkpoints.every=2", "method.compile=false", "tf32=true")
     train(tmp_path / "run", *SHORT, *LONGER, *free, "callbacks=ema", f"ckpt={finished}", f"cache_dir={tmp_path}")
     assert checkpoint(tmp_path / "run")["global_step"] == 6
@@ -47,7 +47,7 @@ def test_last_finds_a_run_whose_differences_are_allowed_by_keys_that_exist(finis
 
 
 def test_a_value_is_told_where_it_was_set():
-    """A level's own rate differs from the common one in the checkpoint: neither hides the other."""
+    """Change a level's own rate and the common rate: the message names both."""
     cfg = OmegaConf.create({"lr": 0.1, "method": {"lower": {"lr": "${lr}"}, "sizes": ["${n}", 1]}, "n": 2, "a": None})
     before = {"lr": 0.1, "method": {"lower": {"lr": 0.3}, "sizes": [3, 1]}, "n": 3, "a": {}}
     assert changed_settings(before, cfg) == {"method.lower.lr": "0.3, not 0.1", "n": "3, not 2"}

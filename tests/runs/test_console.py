@@ -1,4 +1,4 @@
-"""What a run prints, at its start and at its end, and that it is printed at once and kept in the log file."""
+"""The output of a run at its start and end: printed at once, and kept in the log file."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ from helpers.shell import tiny
 
 
 def commands_of(cfg):
-    """The last lines of a run of this configuration."""
+    """Return the commands that a run with this configuration prints at its end."""
     return next_steps(Path(cfg.run_dir), cfg.outputs_dir, build(cfg).method, cfg.trainer.max_steps, cfg.allow_packages)
 
 
@@ -48,11 +48,11 @@ def test_the_screen_of_a_run_is_a_line_a_table_and_commands_that_work_and_is_in_
     assert {word, "trainer.max_steps=12"} <= {*shlex.split(steps["resume"])}
 
 
-def test_a_run_whose_rate_has_come_down_is_not_resumed(tmp_path, monkeypatch):
+def test_no_longer_run_is_suggested_where_the_learning_rate_has_decayed(tmp_path, monkeypatch):
     config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
-    cfg = tiny(tmp_path, "method=dsm", "final_lr=1e-4")  # twice as many iterations would raise the rate
+    cfg = tiny(tmp_path, "method=dsm", "final_lr=1e-4")  # twice as many iterations would raise the rate again
     assert [line.split()[0] for line in commands_of(cfg)] == ["evaluate", "compare"]
 
 
@@ -73,7 +73,7 @@ def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
     found = []
     for _ in range(3):
         config = OmegaConf.create({"hydra": {"run": {"dir": f"{tmp_path}/12-00-00"}}, "sweep": {"resume": False}})
-        OmegaConf.set_readonly(config, True)  # as Hydra's is
+        OmegaConf.set_readonly(config, True)  # Hydra's configuration is read-only, too
         CheckOutputFolder().on_run_start(config)
         found.append(config.hydra.run.dir.rpartition("/")[2])
     assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
@@ -99,7 +99,7 @@ def test_names_of_metrics_send_nothing_to_the_terminal_but_themselves(tmp_path, 
 
 
 def sweep(folder, resume=False, named=True):
-    """What Hydra knows of a sweep."""
+    """Return a configuration with the part of Hydra's that describes a sweep."""
     overrides = [f"hydra.sweep.dir={folder}"] if named else []
     return OmegaConf.create(
         {"hydra": {"sweep": {"dir": str(folder)}, "overrides": {"hydra": overrides}}, "sweep": {"resume": resume}}
@@ -111,23 +111,24 @@ def test_sweeps_of_one_second_take_folders_of_their_own_and_so_do_their_jobs(tmp
         config = sweep(tmp_path / "12-00-00", named=False)
         CheckOutputFolder().on_multirun_start(config)
         assert config.hydra.sweep.dir == str(tmp_path / name)
-        assert config.hydra.overrides.hydra == [f"hydra.sweep.dir='{tmp_path / name}'"]  # jobs are composed anew
+        # the jobs are composed anew from these overrides
+        assert config.hydra.overrides.hydra == [f"hydra.sweep.dir='{tmp_path / name}'"]
 
 
 def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
     (tmp_path / "multirun.yaml").write_text("hydra: {}\n")
-    with pytest.raises(SystemExit, match=r"holds a sweep already: resume it with sweep\.resume=true"):
+    with pytest.raises(SystemExit, match=r"already contains a sweep: resume it with sweep\.resume=true"):
         CheckOutputFolder().on_multirun_start(sweep(tmp_path))
     CheckOutputFolder.claims.close()
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
     with pytest.raises(SystemExit, match="is in use by another process"):
         CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
-    CheckOutputFolder.claims.close()  # as the end of the process does
+    CheckOutputFolder.claims.close()  # the end of the process does the same
     assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
 
 
-def test_a_disk_that_is_full_when_hydra_writes_is_one_sentence(monkeypatch):
+def test_a_full_disk_when_hydra_writes_gives_one_sentence(monkeypatch):
     def fail(code):
         def main(**options):
             raise OSError(code, os.strerror(code))
@@ -142,7 +143,7 @@ def test_a_disk_that_is_full_when_hydra_writes_is_one_sentence(monkeypatch):
         commands.train()
 
 
-def test_a_run_in_the_folder_of_all_runs_is_compared_with_them_and_another_by_its_own_folder(tmp_path, monkeypatch):
+def test_the_report_command_names_the_folder_of_all_runs_or_else_the_run_itself(tmp_path, monkeypatch):
     config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)

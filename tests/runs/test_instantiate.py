@@ -1,4 +1,4 @@
-"""A checkpoint or a configuration from a stranger is data: evaluating or resuming it executes nothing."""
+"""Checkpoints and configurations from strangers are data: evaluating or resuming them executes nothing."""
 
 import importlib
 import inspect
@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 import eblvm_lit
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.runs.instantiate import LIBRARIES, ROOMS, instantiate
+from eblvm_lit.runs.instantiate import FOLDERS, LIBRARIES, instantiate
 from eblvm_lit.training.checkpoint_io import load_checkpoint
 from helpers.pickled import Pickled
 from helpers.shell import evaluate, train
@@ -25,7 +25,7 @@ HONEST = {"_target_": "eblvm_lit.objectives.sm.SM"}
 def test_a_pickle_that_runs_a_command_is_refused(content, sentinel, tmp_path):
     hostile = Pickled(f"touch {sentinel}")
     pickle.loads(pickle.dumps(hostile))
-    assert sentinel.exists()  # it would
+    assert sentinel.exists()  # unpickling executes the command
     sentinel.unlink()
     path = tmp_path / "hostile.ckpt"
     torch.save({**content, "extra": hostile}, path)
@@ -43,7 +43,7 @@ HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.Subproce
 
 
 def attacks(sentinel):
-    """Nodes that would leave the sentinel behind if they were instantiated, and what their refusal names."""
+    """Return nodes that would create the sentinel file if they were instantiated, and words of their refusal."""
     attack = system(sentinel)
     return {
         "a function of os": (attack, "os.system"),
@@ -65,7 +65,7 @@ def test_a_hostile_configuration_is_refused(attack, sentinel):
 
 
 TRAINER = {"_target_": "pytorch_lightning.Trainer", "default_root_dir": "ftp://127.0.0.1:1/x", "logger": False}
-# Where they are not wanted: what makes folders, connects to hosts, starts processes or reads files.
+# Classes in the wrong places: they create folders, connect to hosts, start processes or read files.
 MISPLACED = {
     "a trainer": TRAINER,
     "a trainer by its own name": {**TRAINER, "_target_": "pytorch_lightning.trainer.trainer.Trainer"},
@@ -88,7 +88,7 @@ PLACES = {
 @pytest.mark.parametrize("name", MISPLACED)
 def test_a_strangers_configuration_names_what_belongs_to_its_part(name, place, monkeypatch):
     monkeypatch.setattr("hydra.utils.instantiate", lambda *args, **kwargs: "built")
-    if place == "callbacks" and name in ("a callback of ours", "data"):  # outliers
+    if place == "callbacks" and name in ("a callback of ours", "data"):  # figures and metrics of outliers contain data
         assert PLACES[place](MISPLACED[name]) == "built"
     else:
         with pytest.raises(ConfigError, match="may not name"):
@@ -102,7 +102,7 @@ def test_a_strangers_configuration_may_name_modules_of_torch():
 
 
 def paths_of(function):
-    """The arguments of a constructor that are paths, by their annotation or their name."""
+    """Return the arguments of a constructor that are paths, by their annotation or their name."""
     for name, argument in inspect.signature(function).parameters.items():
         kind = str(argument.annotation)
         if "Path" in kind or ("str" in kind and re.search(r"path|root|weights|file|folder|(^|_)dir", name)):
@@ -110,12 +110,12 @@ def paths_of(function):
 
 
 def test_every_path_that_a_checkpoint_may_name_is_known():
-    # replaced: save_dir, cache_dir, csv_path; left to the run: the data, and the weights of feature networks
+    # The loader replaces save_dir, cache_dir and csv_path; a run sets the paths of data and of networks' weights.
     found = set()
     package = Path(eblvm_lit.__file__).parent
     for file in package.rglob("*.py"):
         name = ".".join(["eblvm_lit", *file.relative_to(package).with_suffix("").parts])
-        if any(name.startswith(f"eblvm_lit.{room}.") for rooms in ROOMS.values() for room in rooms):
+        if any(name.startswith(f"eblvm_lit.{folder}.") for folders in FOLDERS.values() for folder in folders):
             module = importlib.import_module(name)
             classes = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == name)
             found |= {argument for c in classes if c.__init__ is not object.__init__ for argument in paths_of(c)}
@@ -132,11 +132,11 @@ def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
 
 
 def test_an_interpolation_that_becomes_a_target_is_not_resolved_after_the_check(sentinel):
-    # Resolved once, an escaped interpolation is a string; resolved again it would be a node with a target.
+    # Resolved once, an escaped interpolation is a string; resolved twice, it would be a node with a target.
     target = f"{{_target_: eblvm_lit.utils.folders.prepare_folder, path: '{sentinel}'}}"
     cfg = OmegaConf.create({"node": {"a": '\\${oc.create:"' + target + '"}'}})
     hydra_instantiate(OmegaConf.to_container(cfg, resolve=True))
-    assert sentinel.exists()  # as Hydra's own function does
+    assert sentinel.exists()  # Hydra's own function resolves it twice and executes it
     sentinel.rmdir()
     with pytest.raises(ConfigError, match=r"node\.node\.a"):
         instantiate(cfg, "node")
@@ -147,7 +147,7 @@ def test_an_interpolation_that_becomes_a_target_is_not_resolved_after_the_check(
 def test_a_hostile_checkpoint_is_refused(content, sentinel, tmp_path):
     config = content["eblvm_lit"]["config"]
     config["callbacks"]["evaluation"]["metrics"]["x"] = system(sentinel)
-    config["allow_packages"] = ["os"]  # its leave is not the user's
+    config["allow_packages"] = ["os"]  # only the user may give this permission, and not the checkpoint
     torch.save(content, tmp_path / "hostile.ckpt")
     with pytest.raises(ConfigError, match=r"os\.system"):
         evaluate(tmp_path / "e", tmp_path / "hostile.ckpt")
@@ -193,9 +193,9 @@ def test_a_part_of_the_wrong_kind_is_named(part, content, tmp_path):
     for value in WRONG:
         node[name] = value
         torch.save(content, tmp_path / "wrong.ckpt")
-        with suppress(ConfigError, DataError):  # no other error; it has no use for callbacks
+        with suppress(ConfigError, DataError):  # evaluation does not use callbacks; no other error may occur
             _ = (run := eblvm_lit.load(tmp_path / "wrong.ckpt")).sampler, run.data
-        if part != "sampler":  # DSM's figures and metrics have no use for it
+        if part != "sampler":  # DSM's figures and metrics use no sampler
             with pytest.raises((ConfigError, DataError)):
                 evaluate(tmp_path / "e", tmp_path / "wrong.ckpt")
 

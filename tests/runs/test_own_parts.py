@@ -1,4 +1,4 @@
-"""Parts of one's own from a folder outside of the clone: found, trained, evaluated, resumed, reported, or refused."""
+"""A user's own parts in a folder outside of the clone: found, trained, evaluated, resumed, reported, or refused."""
 
 import json
 import shutil
@@ -31,16 +31,17 @@ def forget():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty working folder; what a test imports, and where from, is forgotten afterwards."""
+    """Change to an empty working folder, and restore the import path and the imported modules afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that is written twice in a second is read twice
+    # without this, a file that is changed twice in a second would be imported from its old bytecode
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield tmp_path
     forget()
 
 
 def write(folder, **modules):
-    """A package `mine` of some modules."""
+    """Write a package `mine` with some modules."""
     (folder / "mine").mkdir()
     for name, text in {"__init__": "", **modules}.items():
         (folder / "mine" / f"{name}.py").write_text(text)
@@ -51,7 +52,7 @@ def write(folder, **modules):
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    """A copy of the worked example outside of the clone, with a run in it."""
+    """Copy the worked example to a folder outside of the clone, and train a run in it."""
     copy = tmp_path_factory.mktemp("outside") / "own_parts"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +77,7 @@ def test_the_example_trains_with_all_of_its_parts(example):
 
 
 @pytest.mark.usefixtures("folder", "unrendered")
-def test_the_example_is_evaluated_with_leave_alone(example, monkeypatch):
+def test_the_example_is_evaluated_only_with_permission(example, monkeypatch):
     monkeypatch.chdir(example)
     checkpoint = "outputs/whole/checkpoints/last.ckpt"
     with pytest.raises(ConfigError, match=r"may not name 'my_package.ring.Ring', .* with allow_packages=\[...\]"):
@@ -140,7 +141,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_package_that_is_nowhere_or_does_not_serve_is_refused_in_a_sentence(fault, folder):
+def test_a_missing_or_faulty_package_is_refused_in_a_sentence(fault, folder):
     text, named = FAULTS[fault]
     with pytest.raises(ConfigError, match=f"'mine'.*{folder}"):
         train(folder / "run", "allow_packages=[mine]")

@@ -1,19 +1,19 @@
-"""A run that was cut off and gone on with ends as if it had not been, bit by bit."""
+"""An interrupted and resumed run ends like an uninterrupted one, bit by bit."""
 
 import pytest
 
 from eblvm_lit.errors import ConfigError, DataError
 from helpers.shell import checkpoint, curves, of_checkpoint, same, same_state, train
 
-# A rate that falls, validations at 15 and 30, checkpoints at multiples of 7 beside them, and three epochs of 11 batches
-# the last of which is short.
+# The rate falls; there are validations at 15 and 30, checkpoints at multiples of 7, and three epochs of 11 batches, of
+# which the last is short.
 LONG = (
     *("trainer.max_steps=30", "n_validations=2", "callbacks.checkpoints.every=7", "data.batch_size=128"),
     *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3"),
 )
 METHODS = {
     "dsm": ("method=dsm",),
-    # hypergradients that keep something from one iteration to the next
+    # hypergradients that keep a state between iterations
     "warm": ("method=bidsm", "method.n_lower_steps=1", "hypergradient=warm", "hypergradient.reset_every=25"),
     "penalty": (
         *("method=bidsm", "method.n_lower_steps=1", "hypergradient=penalty", "hypergradient.n_steps=1"),
@@ -28,7 +28,7 @@ CRASH = ("allow_packages=[helpers]", "+callbacks.crash._target_=helpers.stopping
 
 
 def crash(folder, iteration, *overrides):
-    """A run that ends in the middle of an iteration."""
+    """Start a run that ends in the middle of an iteration."""
     with pytest.raises(RuntimeError, match="crashed on purpose"):
         train(folder, *LONG, *CRASH, f"+callbacks.crash.iteration={iteration}", *overrides)
 
@@ -40,11 +40,12 @@ def crash(folder, iteration, *overrides):
 def test_a_crashed_run_resumes_bit_by_bit(method, crashed, saved, tmp_path):
     crash(tmp_path / "run" / "crashed", crashed, *METHODS[method])
     assert checkpoint(tmp_path / "run" / "crashed")["global_step"] == saved
-    train(tmp_path / "run" / "resumed", *LONG, *METHODS[method], "ckpt=last")  # found under outputs_dir
+    # ckpt=last finds the run below outputs_dir
+    train(tmp_path / "run" / "resumed", *LONG, *METHODS[method], "ckpt=last")
     train(tmp_path / "straight", *LONG, *METHODS[method])
     for name in ("last", "best"):
         assert same_state(tmp_path / "run" / "resumed", tmp_path / "straight", name)
-    assert curves(tmp_path / "run" / "resumed") == curves(tmp_path / "straight")  # the earlier rows were taken over
+    assert curves(tmp_path / "run" / "resumed") == curves(tmp_path / "straight")  # the earlier rows were copied
 
 
 def test_a_run_on_a_few_minibatches_goes_on_with_the_next_of_them(tmp_path):
@@ -57,7 +58,7 @@ def test_a_run_on_a_few_minibatches_goes_on_with_the_next_of_them(tmp_path):
 
 
 def test_the_best_of_the_earlier_part_is_still_selected(tmp_path):
-    # after the first validation every step makes it worse
+    # from the first validation on, every step makes the model worse
     worse = [*LONG, "optimizer.lr=3", "method=dsm", "test_checkpoint=best"]
     whole = of_checkpoint(train(tmp_path / "whole" / "run", *worse))
     assert whole["iteration"] < 30
@@ -70,18 +71,19 @@ BACK = ("method=dsm", "callbacks.checkpoints.every=5", "callbacks.checkpoints.ke
 
 
 def test_after_going_back_the_best_is_not_of_the_part_that_is_left_out(tmp_path):
-    # the run improves to its end; from its middle on, another rate makes it worse
+    # the run improves until its end; another rate makes it worse from the middle on
     assert train(tmp_path / "run", *LONG, *BACK)["iteration"] == 30
     middle = tmp_path / "run" / "checkpoints" / "iteration_15.ckpt"
     allowed = ("optimizer.lr=3", "resume.allow=[optimizer.lr]", f"ckpt={middle}")
     for into in ("other", "run"):
-        assert train(tmp_path / into, *LONG, *BACK, *allowed)["iteration"] == 15  # the middle itself is the best so far
+        # the checkpoint in the middle is the best so far
+        assert train(tmp_path / into, *LONG, *BACK, *allowed)["iteration"] == 15
         best = checkpoint(tmp_path / into, "best")
         held = checkpoint(tmp_path / "run", "iteration_15")
         assert same(best["state_dict"], held["state_dict"])
 
 
-def test_a_finished_run_can_be_made_longer_or_only_evaluated_again(tmp_path):
+def test_a_finished_run_can_be_trained_longer_or_only_evaluated_again(tmp_path):
     constant, longer = (("method=dsm", f"trainer.max_steps={5 * n}", f"n_validations={n}") for n in (2, 4))
     train(tmp_path / "short", *constant)
     short = tmp_path / "short" / "checkpoints" / "last.ckpt"
@@ -103,7 +105,7 @@ def test_last_is_a_run_of_the_same_kind(tmp_path):
 
 
 def test_iterations_in_blocks_are_the_same_iterations(tmp_path):
-    # validations at 20, 40; blocks of four cross the short batch that ends an epoch
+    # validations at 20 and 40; blocks of four cross the short batch that ends an epoch
     blocks = ("trainer.max_steps=40", "n_validations=2", "optimizer.lr=0.01", "final_lr=1e-4", "seed=3")
     for n in (1, 4):
         per = (f"iterations_per_batch={n}", f"trainer.log_every_n_steps={n}")

@@ -1,4 +1,4 @@
-"""train and evaluate: what a run counts, changes and leaves."""
+"""Training and evaluation: what a run counts, changes and writes."""
 
 import copy
 import json
@@ -32,7 +32,8 @@ from tolerances import assert_same_iterations, bounded, operations, reordered
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run that is over, whose best checkpoint is not its last one: its steps are too large."""
+    """Return the folder and metrics of a finished run whose best checkpoint is not its last one: its steps are too
+    large."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     long = ["trainer.max_steps=30", "n_validations=3", "test_checkpoint=best", "optimizer.lr=3", "method=bidsm"]
     return folder, train(folder, *long, "method.n_lower_steps=1", "method.n_unroll=0")
@@ -42,7 +43,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path):
+def test_a_sweep_leaves_complete_folders_and_a_bad_job_ends_in_a_sentence(tmp_path):
     jobs = ["-m", "trainer.precision=16-mixed,32-true", "hydra.sweep.dir=sweep"]
     words = [*jobs, "debug=fast", "data=line_blobs", "method=dsm", "show_config=true"]
     code, said = run_script("train.py", *words, folder=tmp_path)
@@ -56,8 +57,8 @@ def test_a_sweep_leaves_whole_folders_and_a_bad_job_ends_in_a_sentence(tmp_path)
     saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml", "command.yaml"}
     assert found == {"metrics.json", "quantities.json", "metrics.csv", "train.log"} | pictures | saved
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert all(significant(metrics[name]) in said for name in metrics)  # the results table
-    assert "noise_std: 0.05" in said  # the configuration's tree
+    assert all(significant(metrics[name]) in said for name in metrics)  # the table of results
+    assert "noise_std: 0.05" in said  # the tree of the configuration
     for noise in ("Traceback", "Warning", "Tip", "GPU available", "weights_only", "deprecated"):
         assert noise not in said
 
@@ -76,7 +77,8 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
 
 
 def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatch):
-    """Lightning moves a method to the CPU when training ends, where samples of a deep model take hours."""
+    """Check this because Lightning moves a method to the CPU after training, where samples of a deep model take
+    hours."""
     fit = pl.Trainer.fit
     to = Method.to
     compute = results.final_metrics
@@ -100,7 +102,8 @@ def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
     bounded = "callbacks.evaluation.metrics.ksd.max_points=50"
     found = evaluate(tmp_path, ckpt, "evaluation@callbacks.evaluation.metrics=ksd", bounded)
     assert {name: found.pop(name) for name in list(found) if "ksd" in name}
-    assert found == of_checkpoint(metrics)  # what stands for other metrics' numbers stands for these
+    # evaluation.json contains all metrics of the checkpoint, unless they were replaced
+    assert found == of_checkpoint(metrics)
     with pytest.raises(ConfigError, match=r"callbacks\.figures"):
         evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
 
@@ -121,7 +124,7 @@ def test_another_metric_can_pick_the_best_by_its_own_direction(tmp_path):
     assert checkpoint(tmp_path, "best")["eblvm_lit"]["iteration"] == max(values, key=values.get)
 
 
-# Hypergradients, and what of theirs lasts from one iteration to the next.
+# Hypergradients, and the buffers in which each keeps its state between iterations.
 HYPERGRADIENTS = {
     "warm": {"adjoint", "adjoint_age"},
     "finite_difference": {"adjoint", "adjoint_age"},
@@ -147,10 +150,10 @@ def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, pre
 
 # --- what a refused start leaves as it was ------------------------------------------------------------------
 
-# What is asked for in the folder of a finished run of DSM, and why it is refused.
+# Settings that are given for the folder of a finished run of DSM, and why each is refused.
 REFUSED = {
-    (): "holds a run already: resume it with ckpt=last",
-    ("init_from=grbm_digits",): "holds a run already",
+    (): "already contains a run: resume it with ckpt=last",
+    ("init_from=grbm_digits",): "already contains a run",
     ("seed=7", "ckpt=last"): "seed=1234, not 7",
     ("method=cd", "ckpt=last"): "was written by .*, but this run is",
     ("objective=sm", "ckpt=last"): "objective=DSM, not",
@@ -175,7 +178,7 @@ def test_a_start_that_is_refused_changes_no_byte_of_the_folder(tmp_path):
         assert files(tmp_path) == before, words
 
 
-def test_neither_does_one_that_is_typed(tmp_path):
+def test_a_start_that_the_command_line_refuses_changes_no_byte_of_the_folder(tmp_path):
     run = ("debug=fast", "data=line_blobs", "method=dsm", "callbacks.figures=null", "hydra.run.dir=run")
     (said,) = run_scripts("train.py", [run], tmp_path)
     before = files(tmp_path / "run")
@@ -183,13 +186,13 @@ def test_neither_does_one_that_is_typed(tmp_path):
     words = [("method=cd", "ckpt=last"), ("nonsense=1", "ckpt=last")]
     refused = run_scripts("train.py", [(*run, *these) for these in words], tmp_path)
     refused += run_scripts("evaluate.py", [("ckpt=run", "eval_weights=ema", "hydra.run.dir=run")], tmp_path)
-    for text, reason in zip(refused, ("was written by", "no key 'nonsense'", "holds no averages"), strict=True):
+    for text, reason in zip(refused, ("was written by", "no key 'nonsense'", "contains no averages"), strict=True):
         assert re.search(f"ERROR: .*{reason}", text), text
     assert files(tmp_path / "run") == before
 
 
 @pytest.mark.parametrize("where", ["on_fit_start", "training_step"])
-def test_what_is_refused_as_late_as_in_the_first_iteration_changes_nothing_either(where, tmp_path, monkeypatch):
+def test_a_start_refused_in_the_first_iteration_changes_no_byte_of_the_folder(where, tmp_path, monkeypatch):
     def refuse(*given):
         raise ConfigError("too late")
 
@@ -218,11 +221,11 @@ def test_a_begun_or_finished_run_is_recognised_without_checkpoints_and_resumed_f
     before = files(tmp_path / "bare")
     train(tmp_path / "other", "method=dsm", "trainer.max_steps=2", "n_validations=1")
     for words in ((), (f"ckpt={tmp_path / 'other'}",), ("ckpt=last",)):
-        with pytest.raises(ConfigError, match=r"bare holds a run already: choose another folder by hydra\.run\.dir"):
+        with pytest.raises(ConfigError, match=r"bare already contains a run: choose another folder by hydra\.run\.dir"):
             train(tmp_path / "bare", *bare, *words)
         assert files(tmp_path / "bare") == before
-    (tmp_path / "bare" / "metrics.json").unlink()  # it has only begun
-    with pytest.raises(ConfigError, match="bare holds a run already"):
+    (tmp_path / "bare" / "metrics.json").unlink()  # without final metrics, the run has only begun
+    with pytest.raises(ConfigError, match="bare already contains a run"):
         train(tmp_path / "bare", *bare)
 
 
@@ -264,7 +267,7 @@ def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
 
 
 def test_the_learning_rate_of_the_schedule_is_the_one_that_is_used(tmp_path):
-    # plain gradient descent whose rate is cut by a millionth from the second iteration on
+    # gradient descent whose rate is multiplied by a millionth from the second iteration on
     cut = ["schedule@optimizer.schedule=exponential", "optimizer.schedule.every=1", "optimizer.schedule.factor=1e-6"]
     once = ["method=dsm", "optimizer=sgd", "optimizer.lr=0.01", "n_validations=1"]
     train(tmp_path / "once", *once, "trainer.max_steps=1")
@@ -287,7 +290,7 @@ def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
     assert all(torch.equal(after[name], before[name]) for name in networks)
     with pytest.raises(ConfigError, match="size mismatch"):
         train(tmp_path / "other", *still, "method=dsm", "model.h_dim=7")
-    gaussian = ("method=dsm", "model=gaussian", "model.h_dim=3")  # tensors of the same names and shapes
+    gaussian = ("method=dsm", "model=gaussian", "model.h_dim=3")  # its tensors have the same names and shapes
     with pytest.raises(ConfigError, match=r"it has GRBM\(.*\), this run GaussianLatentModel\("):
         train(tmp_path / "gaussian", *still, *gaussian)
     with pytest.raises(ConfigError, match="init_from"):
@@ -329,7 +332,7 @@ def changed(before, after):
     return {key for key in before if not same(before[key], after[key])}
 
 
-def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
+def test_each_level_changes_only_its_own_network_and_optimizer_state(tmp_path):
     parts = build(tiny(tmp_path, "method.n_lower_steps=2", "method.n_unroll=2"))
     parts.data.setup()
     method = parts.method
@@ -339,28 +342,28 @@ def test_each_level_moves_its_own_network_and_optimizer_state_alone(tmp_path):
     start = snapshot(state)
     after_lower, _ = iterating.run(method, state, v, noise, only=("lower",))
     assert changed(start, snapshot(after_lower)) == {"phi", "lower"}
-    none = {**noise, "lower": None}  # the upper level reads nothing of the lower one's noise
+    none = {**noise, "lower": None}  # the upper level must not use the noise of the lower one
     method.n_lower_steps = 0
     after_upper, _ = iterating.run(method, after_lower, v, none)
     method.n_lower_steps = 2
     assert changed(snapshot(after_lower), snapshot(after_upper)) == {"theta", "upper"}
     assert changed(start, snapshot(state)) == set()  # nothing is changed in place
     twin, _ = iterating.run(method, copy.deepcopy(state), v, noise, in_place=True)
-    method.run_iteration(state, v, noise)  # writes into the live tensors
+    method.run_iteration(state, v, noise)  # this writes into the method's own tensors
     assert changed(snapshot(twin), snapshot(state)) == set()
     torch.testing.assert_close(snapshot(state), snapshot(after_upper))
     assert same(params_of(method.energy), twin.theta)
     assert same(params_of(method.posterior), twin.phi)
 
 
-# What keeps more than networks and moments from one iteration to the next, or steps a network more than once.
+# Methods with state besides networks and moments, or with several steps of one network in an iteration.
 LIVE = ("bidsm N=2", "bidsm clipped", "bidsm warm", "bidsm penalty", "bimdsm shared deep", "pcd more chains", "lebm")
 LIVE += ("bidvl complete N=1", "sngan")
 
 
 @pytest.mark.parametrize("name", LIVE)
 def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
-    """Steps in the live tensors, as an eager iteration takes them, end where steps that move nothing else do."""
+    """Compare steps in place, as in an eager iteration, with steps that copy."""
     method, like = make(name, tmp_path)
     with bounded(method, reordered(operations(method, like.expand(BATCH, *like.shape[1:]), 2))) as bounds:
         live, record, *_ = iterate(method, like, 2)
@@ -377,7 +380,7 @@ def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
 
 
 def test_all_live_adam_steps_of_an_eager_run_are_the_fused_kernels(tmp_path, monkeypatch):
-    """Moments laid out otherwise than their parameters would be stepped slowly, and nothing else would show it."""
+    """Check the kernels, because with unusual layouts of the moments the slow ones would be used without notice."""
     steps = []
     monkeypatch.setattr(adam, "torch_adam", lambda *args, **kwargs: steps.append(torch_adam(*args, **kwargs)))
     short = ["method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1", "method.compile=false"]

@@ -1,4 +1,4 @@
-"""Models as folders to share: equal when loaded elsewhere, refused when damaged, sent on demand alone."""
+"""Models in folders for sharing: equal when loaded elsewhere, refused when damaged, and uploaded only on demand."""
 
 import copy
 import re
@@ -31,7 +31,7 @@ DEEP = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """DSM on the checkerboard, shared in the folder beside it."""
+    """Train DSM on the checkerboard, and share it in the folder beside the run."""
     folder = tmp_path_factory.mktemp("shared")
     run = eblvm_lit.train([*SHORT, "method=dsm", f"run_dir={folder / 'run'}"])
     run.save_pretrained(folder / "model")
@@ -40,7 +40,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def folder(trained, tmp_path):
-    """Another place."""
+    """Copy the shared folder to another place."""
     return shutil.copytree(trained.folder.with_name("model"), tmp_path / "elsewhere")
 
 
@@ -86,14 +86,14 @@ def test_a_model_whose_chains_start_at_examples_samples_without_them(tmp_path, m
     assert not torch.equal(drawn, drawn_with_mean)
 
 
-# The class of methods that an option of the group method names, and not one of its defaults.
+# The class of methods that each option of the group method builds.
 CLASSES = {
     path.stem: found[1]
     for path in (CONF / "method").glob("[a-z]*")
     if (found := re.search(r"_target_: (eblvm_lit\.methods\.\S+)", path.read_text()))
 }
 IMAGES = ["data=cifar10", "data.size=8"]
-# One option at least for each class, and what it needs beside the default configuration.
+# One or more options for each class, with what they need besides the default configuration.
 SHARED = {
     **{name: [f"method={name}"] for name in ("annealed_likelihood", "bism", "cd", "ed", "ed_latent", "fisher_critic")},
     **{name: [f"method={name}"] for name in ("jarzynski", "nce", "particle_ml", "score_matching", "snl", "vages")},
@@ -108,25 +108,25 @@ SHARED = {
 
 
 def built(*overrides):
-    """A run of random parameters and buffers, as if it had trained."""
+    """Return a run with random parameters and buffers, as if it had been trained."""
     cfg = configured("max_examples=50", "method.compile=false", "run_dir=nowhere", *overrides)
     adapt(cfg)
     parts = build(cfg)
     generator = torch.Generator().manual_seed(0)
     parts.method.keep_examples(50)
     for name, value in parts.method.named_buffers():
-        if value.is_floating_point() and not name.endswith(("_u", "_v")):  # of spectral norms
+        if value.is_floating_point() and not name.endswith(("_u", "_v")):  # without the vectors of spectral norms
             value.uniform_(generator=generator)
     run = TrainedRun(
         method=parts.method.eval(), config=OmegaConf.create(to_plain(cfg)), iteration=3, metrics={"a": 1.0}
     )
     if parts.data.image_shape is not None:
-        run.data = parts.data  # whose files are not there, nor needed
+        run.data = parts.data  # its files are not there, and are not needed
     return run
 
 
 def said_of(quantity):
-    """A quantity of a model, or the sentence by which it is refused."""
+    """Return a quantity of a model, or the sentence that refuses it."""
     try:
         return quantity()
     except ConfigError as error:
@@ -150,7 +150,7 @@ def quantities(run):
     return {name: said_of(quantity) for name, quantity in asked.items()}
 
 
-def test_every_class_of_methods_is_shared_below():
+def test_every_class_of_methods_is_in_the_sharing_tests():
     options = {word.removeprefix("method=") for words in SHARED.values() for word in words}
     assert {found for option, found in CLASSES.items() if option in options} == {*CLASSES.values()}
 
@@ -172,7 +172,7 @@ def test_every_public_quantity_of_a_shared_model_is_that_of_the_run(overrides, t
 
 
 def changed(name, old, new):
-    """Other bytes in a file; W is 2 x 4."""
+    """Return a change of a file's bytes; W is 2 x 4."""
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes().replace(old, new, 1))
 
 
@@ -232,7 +232,7 @@ def test_paths_of_a_shared_configuration_are_names_here(folder):
 
 
 class Hub:
-    """A stand-in of the Hub's package, which keeps what it is sent in a folder."""
+    """A stand-in for the package of the Hugging Face Hub, which stores uploads in a folder."""
 
     def __init__(self, root):
         self.root = root
@@ -250,7 +250,7 @@ class Hub:
         return str(self.root / repo_id)
 
 
-def test_a_model_goes_to_the_hub_when_told_to_and_comes_back(trained, folder, tmp_path, monkeypatch):
+def test_a_model_is_uploaded_to_the_hub_on_demand_and_loaded_from_it(trained, folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path / "hub"))
     (folder / "private.txt").touch()
     trained.save_pretrained(folder, repo_id="me/model")

@@ -4,6 +4,7 @@ import copy
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -23,14 +24,14 @@ OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False,
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """BiDSM on the checkerboard, for 20 iterations."""
+    """Train BiDSM on the checkerboard for 20 iterations."""
     folder = tmp_path_factory.mktemp("runs") / "bidsm"
     return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
 
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """A deep model of points, whose free energy is intractable, with short chains."""
+    """Train a deep model of points with short chains, whose free energy is intractable."""
     network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
     run = eblvm_lit.train([*SHORT, *network, f"run_dir={tmp_path_factory.mktemp('runs') / 'deep'}"])
     run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
@@ -64,18 +65,54 @@ def test_samples_and_scores_of_a_tractable_model(trained):
     assert not torch.equal(v, trained.sample(7, seed=2))
     assert torch.equal(trained.score(v), trained.energy.score(v))
     assert not trained.score(v).requires_grad
-    assert torch.equal(trained.score(v.numpy()), trained.score(v))
     with pytest.raises(ConfigError, match=r"v has the shape \(5, 3\)"):
         trained.score(torch.zeros(5, 3))
     means, samples = (trained.sample(500, sampler=Gibbs(n_steps=5), mean=mean) for mean in (True, False))
     assert means.var() < samples.var()
 
 
+def test_examples_of_every_kind_give_the_same_numbers_and_arrays_give_arrays(trained):
+    v = trained.sample(6, seed=1)
+    frame = pd.DataFrame(v.numpy(), columns=["x", "y"])
+    dataset = torch.utils.data.TensorDataset(v, torch.zeros(6))
+    for function in (trained.score, trained.log_likelihood, trained.latents, trained.free_energy):
+        expected = function(v)
+        assert isinstance(expected, torch.Tensor)
+        for array in (function(v.numpy()), function(v.double().numpy()), function(frame)):
+            assert isinstance(array, np.ndarray)
+            np.testing.assert_array_equal(array, expected.numpy())
+        assert torch.equal(function(dataset), expected)
+    assert torch.equal(trained.latents(v), trained.posterior.mean(v).detach())
+    torch.testing.assert_close(trained.free_energy(v), -trained.log_likelihood(v) - trained.log_partition()[0])
+    with pytest.raises(ConfigError, match=r"^Column 'name' of v holds no numbers"):
+        trained.score(frame.assign(name="a"))
+
+
+def test_images_are_drawn_and_taken_as_bytes_whatever_values_the_model_takes():
+    run = eblvm_lit.load("bidvl_mnist")
+    images = run.draw_images(3)
+    assert (images.dtype, tuple(images.shape)) == (torch.uint8, (3, 1, 32, 32))
+    assert torch.equal(images, ((run.sample(3) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8))  # it takes [-1, 1]
+    expected = run.latents(images.float() / 127.5 - 1)
+    for same in (images, images.squeeze(1), images.movedim(1, -1)):
+        assert torch.equal(run.latents(same), expected)
+        np.testing.assert_array_equal(run.latents(same.numpy()), expected.numpy())
+    run = eblvm_lit.load("grbm_digits")
+    chains = Gibbs(n_steps=3)
+    images = run.draw_images(2, sampler=chains)
+    means = run.sample(2, sampler=chains, mean=True)
+    assert torch.equal(images, (means * 255).round().clamp(0, 255).to(torch.uint8).view(2, 1, 8, 8))
+    v = run.examples()[:5]
+    torch.testing.assert_close(run.latents(v), run.energy.latent_mean(v).detach())  # exact, as there is no posterior
+    with pytest.raises(ConfigError, match=r"v has the shape \(2, 1, 8, 9\), and this model takes \(B, 64\)"):
+        run.score(np.zeros((2, 1, 8, 9)))
+
+
 def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
     assert torch.equal(deep.sample(4), deep.sample(4))
     v = deep.examples()[:3]
     n = 4000
-    # the mean over latents of q, which many particles approach
+    # the mean over latents from q, which many particles approximate
     noise = deep.posterior.noise((n,), v, torch.Generator().manual_seed(5))
     h = deep.posterior.rsample_given(deep.posterior.distribution_params(v), noise).detach()
     x = v.clone().requires_grad_()
@@ -83,10 +120,14 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
     torch.testing.assert_close(deep.score(v, n_particles=n), expected, rtol=0.2, atol=0.2 * expected.abs().max().item())
     with pytest.raises(ConfigError, match="has no likelihood"):
         deep.log_likelihood(v)
+    with pytest.raises(ConfigError, match="whose latents cannot be summed out"):
+        deep.free_energy(v)
+    with pytest.raises(ConfigError, match=r"^Checkerboard has no images: draw by sample\(4\)"):
+        deep.draw_images(4)
 
 
 class _Bump(eblvm_lit.VisibleEnergy):
-    """N(0.5, 0.1^2) in each coordinate, known by its free energy alone."""
+    """The energy of N(0.5, 0.1^2) in each coordinate, given by its free energy only."""
 
     event_shape = (2,)
 
@@ -104,16 +145,16 @@ def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(
     run = TrainedRun(method=method, config=trained.config.copy(), iteration=0)
     v = run.sample(2000, seed=1)
     assert torch.equal(v, run.sample(2000, seed=1))
-    # standard errors: 0.1 / sqrt(4000) of the mean, 0.1 / sqrt(8000) of the standard deviation
+    # the standard errors are 0.1 / sqrt(4000) for the mean and 0.1 / sqrt(8000) for the standard deviation
     assert v.mean().item() == pytest.approx(0.5, abs=0.008)
     assert v.std().item() == pytest.approx(0.1, abs=0.008)
 
 
-def test_a_generator_gives_the_samples_and_needs_no_gradient():
+def test_samples_of_a_generator_need_no_gradient():
     run = eblvm_lit.load("bidvl_mnist")
     v = run.sample(3)
     assert v.shape == (3, *run.method.event_shape)
-    assert torch.equal(v, run.sample(5)[:3])  # each sample is a function of the seed and of its number
+    assert torch.equal(v, run.sample(5)[:3])  # each sample depends only on the seed and on its number
     assert run.generator is not None
     assert not v.requires_grad
 
@@ -144,7 +185,7 @@ def test_wrong_requests_are_refused_by_name(trained):
         trained.examples("tset")
     for wrong in ("abc", [[1.0, 2.0], [3.0]], None, [{}]):
         for function in (trained.score, trained.log_likelihood):
-            with pytest.raises(ConfigError, match=r"^v is an array"):
+            with pytest.raises(ConfigError, match=r"^v is a NumPy array, a tensor, .* Dataset"):
                 function(wrong)
     for n in (0, 1.5, "x"):
         with pytest.raises(ConfigError, match="n_particles"):
@@ -192,7 +233,7 @@ def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
         sample.main([str(tmp_path)])
 
 
-def test_the_bundled_model_is_a_run_that_trains_on_is_saved_and_is_loaded(tmp_path):
+def test_the_pretrained_model_can_be_trained_further_saved_and_loaded(tmp_path):
     run = eblvm_lit.load("grbm_digits")
     assert run.examples().shape == (197, 64)
     assert run.sample(2, sampler=Gibbs(n_steps=2)).shape == (2, 64)
@@ -202,7 +243,7 @@ def test_the_bundled_model_is_a_run_that_trains_on_is_saved_and_is_loaded(tmp_pa
     trainer.fit(run.method, run.data)
     assert trainer.global_step == 2
     assert not torch.equal(run.energy.W, before)
-    with pytest.raises(ConfigError, match="give the Trainer max_steps"):  # minibatches have no end here
+    with pytest.raises(ConfigError, match="give the Trainer max_steps"):  # the stream of minibatches has no end here
         pl.Trainer(max_epochs=1, **OPTIONS).fit(run.method, run.data)
     trainer.save_checkpoint(tmp_path / "on.ckpt")
     assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)

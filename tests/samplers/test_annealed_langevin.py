@@ -1,4 +1,5 @@
-"""Annealed Langevin dynamics: the published schedule, known moments, and noise that no batch size changes."""
+"""Annealed Langevin dynamics: the published schedule, known moments, and noise that does not depend on the batch
+size."""
 
 import math
 
@@ -79,7 +80,7 @@ def test_with_the_true_posterior_chains_along_the_estimated_score_are_those_of_t
     torch.manual_seed(0)
     energy = eb.GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=1.5).double()
     q = eb.LinearGaussianPosterior(v_dim=2, h_dim=3).double()
-    q.mean = energy.latent_mean  # grad_v E is linear in h: at the mean of p(h|v) it is that of F(v)
+    q.mean = energy.latent_mean  # grad_v E is linear in h, so that its value at the mean of p(h|v) is that of F(v)
     draws = [short(kind).draw(energy, range(6), seed=4, posterior=q) for kind in ("score", "marginal")]
     torch.testing.assert_close(*draws, rtol=1e-12, atol=1e-12)
 
@@ -116,4 +117,4 @@ def test_adjusted_steps_fall_with_the_temperature():
     )
     (x,) = langevin.end(eb.Chains(lambda x: 0 * x.sum(1), (start,)), SampleNoise(0, range(200)))
     normal = torch.cat([row for row, _ in SampleNoise(0, range(200)).steps(1, 1, 1, dtype=torch.float64)])
-    torch.testing.assert_close(x, start + 2.0 * normal)  # without a slope each step is taken
+    torch.testing.assert_close(x, start + 2.0 * normal)  # with no slope, each step is accepted

@@ -1,4 +1,4 @@
-"""Conditional samples and completions: known moments of every kind of chain, and the model meanwhile."""
+"""Conditional samples and completions: known moments of every kind of chain, and the model's state meanwhile."""
 
 import math
 from collections import Counter
@@ -17,13 +17,13 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import check_moments, generator
 
-N = 2000  # chains of a sampler, unless it is told otherwise
-STEP = 0.5  # their step
+N = 2000  # the number of chains of a sampler, unless a test gives another one
+STEP = 0.5  # their step size
 DOUBLE = torch.float64
 
 
 def stationary(precision):
-    """Covariance of x <- x - e^2 / 2 P (x - m) + e N: of P^-1, and of the size of the steps."""
+    """Return the stationary covariance of x <- x - e^2 / 2 P (x - m) + e N, given P^-1 and the step size."""
     return torch.linalg.inv(precision - STEP**2 / 4 * precision @ precision)
 
 
@@ -78,7 +78,7 @@ def test_interpolation_is_linear_and_row_by_row():
 
 
 def test_with_shared_noise_only_latents_make_a_difference():
-    """The dynamics of a Gaussian are linear: chains with one noise lie where their latents do."""
+    """Compare chains with their latents: the dynamics of a Gaussian are linear, so that differences are linear, too."""
     model = gaussian()
     corners = torch.randn(3, 2, dtype=DOUBLE, generator=generator())
     square, line = draw_between(few(7), model, [corners, corners[:2]], 4, seed=1)
@@ -96,7 +96,7 @@ def test_without_shared_noise_chains_begin_between_the_images():
     torch.testing.assert_close(square, interpolate(images, 4), rtol=0, atol=1e-10)
     equal = torch.zeros(2, 2, dtype=DOUBLE), torch.zeros(2, 4, dtype=DOUBLE)
     (line,) = draw_between(few(), model, [equal[0]], 4, seed=0, images=[equal[1]])
-    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3  # equal but for their noise
+    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3  # chains with equal latents and noise would be equal
 
 
 KEEP = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE)
@@ -113,7 +113,7 @@ def test_completions_have_the_moments_of_the_conditional(kind):
         own = torch.diag(model.visible_std()[:2] ** -2)
         precision = truth.precision_matrix[:2, :2]
         pull = truth.precision_matrix[:2, 2:] @ (v - truth.mean)[2:]
-        assert pull.abs().min() > 0.05  # what is kept matters
+        assert pull.abs().min() > 0.05  # the kept pixels have an effect on the others
         mean = truth.mean[:2] - torch.linalg.solve(precision, pull)
         covariance = stationary(precision)
         if kind == "joint energy":
@@ -130,7 +130,7 @@ def test_completions_have_the_moments_of_the_conditional(kind):
 
 
 def exact_moves(n_steps, **options):
-    """Dynamics that draw latents and accept moves, so that no size of a step shows."""
+    """Build dynamics that draw latents and accept moves, so that the step size causes no bias."""
     return eb.Sampler(dynamics=eb.GibbsLangevin(n_steps=n_steps, n_moves=3, step_size=0.9, **options))
 
 
@@ -223,7 +223,7 @@ def test_chains_run_where_gradients_are_switched_off_and_leave_no_graph():
 
 
 def short_samplers():
-    """All that draw, with few steps."""
+    """Return all samplers, with few steps."""
     dynamics = [
         eb.AnnealedLangevin(n_hot=1, n_falling=1, n_cold=1, step_size=0.01, denoise_std=0.1),
         eb.GibbsLangevin(n_steps=2, step_size=0.01, denoise_std=0.1),
@@ -262,14 +262,14 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
                 assert found.isfinite().all()
                 assert "inpaint" not in name or torch.equal(found == v, keep == 1)
                 done[name] += 1
-    # all chains draw at given latents but those of Gibbs sampling; only these and GibbsLangevin need p(h|v)
+    # Gibbs chains cannot be conditioned on latents; only these and GibbsLangevin need p(h|v)
     known = isinstance(energy, eb.ConditionalEnergy)
     assert {done[name] for name in ("visible", "between", "inpaint at h")} == {8 if known else 7}
     assert done["inpaint"] == (8 if known else 6)
     assert done["sample"] >= (6 if known else 4)
 
 
-def test_what_is_no_sampler_of_chains_is_named():
+def test_an_object_that_is_no_sampler_of_chains_is_named():
     for wrong in ("gibbs", None, eb.Gibbs(), eb.GibbsLangevin()):
         with pytest.raises(eb.ConfigError, match="use a Sampler"):
             draw_visible(wrong, gaussian(), torch.zeros(1, 2), seed=0)

@@ -1,4 +1,5 @@
-"""Dynamics that claim a model's distribution: moments by enumeration and quadrature, weights of modes, noise by index."""
+"""Dynamics that sample a model's distribution: moments by enumeration and quadrature, weights of modes, noise by
+index."""
 
 import logging
 
@@ -17,7 +18,7 @@ ACROSS = [row for row in cases.DYNAMICS if row.across]
 
 
 def assert_mean(values, mean, z=4.0):
-    """The mean of independent values (n, D) is the expected one, within z standard errors."""
+    """Check that the mean of independent values (n, D) is the expected one, within z standard errors."""
     errors = (values.mean(0) - mean).abs() / (values.var(0) / len(values)).sqrt()
     assert float(errors.max()) < z, errors
 
@@ -54,7 +55,7 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
 @pytest.mark.parametrize(("n_leapfrog", "step_size"), [(1, 0.9), (3, 0.7)])
 def test_moves_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussian(float64, n_leapfrog, step_size):
     case = next(case for case in cases.INFERRED if case.name == "gaussian-latent")
-    energy = case.make().requires_grad_(False)  # of normal latents: E(v, E[h|v]) = F(v) + a constant
+    energy = case.make().requires_grad_(False)  # its latents are normal: E(v, E[h|v]) = F(v) + a constant
     langevin = eb.AnnealedLangevin(
         step_size=step_size, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0, n_leapfrog=n_leapfrog
     )  # without adjustment the variance is a quarter too large
@@ -74,7 +75,7 @@ def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
 
 
 class UnequalModes(eb.VisibleEnergy):
-    """The grid of 25 Gaussians, of weights 1, 2, ..., 25 over their sum, and of any width."""
+    """The grid of 25 Gaussians of any width, with weights 1, 2, ..., 25 divided by their sum."""
 
     event_shape = (2,)
 
@@ -90,7 +91,7 @@ class UnequalModes(eb.VisibleEnergy):
         return -(self.weights.log() - squares).logsumexp(1) + 0 * self.place
 
     def shares(self, v):
-        """Which mode each v is of, one-hot, shape (n, 25)."""
+        """Return the mode to which each v belongs as one-hot rows, shape (n, 25)."""
         return torch.nn.functional.one_hot(torch.cdist(v, self.centres).argmin(1), 25).double()
 
 
@@ -99,8 +100,8 @@ def test_weights_of_modes_are_found(float64, row):
     energy = UnequalModes(0.25)
     shares = energy.shares(draw(energy, row.across(), 1000)).mean(0)
     errors = (shares - energy.weights) / (energy.weights * (1 - energy.weights) / 1000).sqrt()
-    assert float(errors.square().sum()) < 24 + 3 * 48**0.5  # chi-squared of 24 degrees of freedom
-    assert float(errors.abs().max()) < 3.3  # the largest of 25: one in forty seeds has more
+    assert float(errors.square().sum()) < 24 + 3 * 48**0.5  # chi-squared with 24 degrees of freedom
+    assert float(errors.abs().max()) < 3.3  # the largest of 25 errors is above this for one in forty seeds
 
 
 def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
@@ -112,12 +113,12 @@ def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
 
 
 def rounded(x):
-    """x as autocast would round it, with the slope of x."""
+    """Return x rounded as by autocast, with the derivative of x."""
     return x + (x.bfloat16().to(x) - x).detach() if torch.is_autocast_enabled("cpu") else x
 
 
 class RoundedByAutocast(eb.GRBM):
-    """A GRBM whose energies and p(h|v) autocast rounds to bfloat16, and whose slopes it leaves as they are."""
+    """A GRBM whose energies and p(h|v) are rounded to bfloat16 by autocast, but whose gradients are not."""
 
     def energy(self, v, h):
         return rounded(super().energy(v, h))
@@ -207,15 +208,16 @@ def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
 
 
 def test_what_dynamics_cannot_draw_is_refused(float64):
-    score = eb.Sampler(dynamics=eb.ParallelTempering(), kind="score")  # the score is no gradient: nothing to accept by
+    # a score is no gradient of an energy by which moves could be accepted
+    score = eb.Sampler(dynamics=eb.ParallelTempering(), kind="score")
     with pytest.raises(eb.ConfigError, match="ParallelTempering of kind score"):
         score.draw(random_grbm(2, 3), range(2), seed=0)
 
 
-def test_chains_that_stay_apart_are_told(float64, caplog):
+def test_chains_that_do_not_mix_are_reported(float64, caplog):
     energy = UnequalModes(0.25)
     equal = energy.free_energy
-    energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # energies that tell modes apart
+    energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # these energies differ between the modes
     stuck = eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=40, n_falling=0, n_cold=0, denoise_std=0.0)
     with caplog.at_level(logging.WARNING):
         sampler = eb.Sampler(dynamics=stuck)
@@ -245,6 +247,6 @@ def test_effective_sizes_are_those_of_an_autoregressive_process():
         x = rho * x + (1 - rho**2) ** 0.5 * torch.randn(40, generator=g, dtype=F64)
         trace.add(x)
     record = trace.close()
-    time = (1 + rho) / (1 - rho)  # draws for one that is independent
+    time = (1 + rho) / (1 - rho)  # the number of draws that count as one independent draw
     assert record["ess_bulk"] == pytest.approx(40 * 1000 / time, rel=0.1)
-    assert record["r_hat"] == pytest.approx((1 + time / 500) ** 0.5, abs=0.002)  # of halves of 500 draws
+    assert record["r_hat"] == pytest.approx((1 + time / 500) ** 0.5, abs=0.002)  # from halves of 500 draws

@@ -1,4 +1,4 @@
-"""Hamiltonian moves: the accepted fraction, reversibility, and what they leave invariant."""
+"""Hamiltonian moves: the accepted fraction, reversibility, and the distributions that they leave invariant."""
 
 import math
 
@@ -9,12 +9,12 @@ from helpers.models import F64, generator, normal
 
 
 def quartic(x):
-    """Two wells that are not normal: U = (x^2 - 1)^2 + x / 2, summed over dimensions."""
+    """Compute U = (x^2 - 1)^2 + x / 2, summed over dimensions, which has two wells that are not normal."""
     return ((x.square() - 1).square() + 0.5 * x).sum(-1)
 
 
 def slope(x):
-    """Its derivative."""
+    """Compute the derivative of U."""
     return 4 * x * (x.square() - 1) + 0.5
 
 
@@ -23,7 +23,7 @@ def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
     noise = MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64))
     size = 0.4
 
-    def log_proposal(end, start):  # N(start - eps^2 / 2 grad, eps^2 I)
+    def log_proposal(end, start):  # log of the density N(start - eps^2 / 2 grad, eps^2 I)
         return -(end - start + 0.5 * size**2 * slope(start)).square().sum(-1) / (2 * size**2)
 
     end = x - 0.5 * size**2 * slope(x) + size * noise.momentum
@@ -31,11 +31,11 @@ def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
     move = HMC(n_leapfrog=1).move(quartic, x, noise, size)
     torch.testing.assert_close(move.acceptance, log_ratio.exp().clamp(max=1))
     assert 0.01 < float(move.acceptance.mean()) < 0.99
-    torch.testing.assert_close(move.x, end)  # uniform 0: all are taken
+    torch.testing.assert_close(move.x, end)  # with uniform numbers 0, all moves are accepted
 
 
 def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():
-    """Volume is preserved and the path reversible, which the acceptance rests on."""
+    """Check that leapfrog steps preserve volume and are reversible, as the acceptance rule assumes."""
     x = normal(20, 2)
     p = normal(20, 2, seed=1)
     steps = 5
@@ -80,7 +80,7 @@ def test_a_move_gives_the_energy_and_the_slope_where_it_ends():
     x = normal(50, 3)
     hmc = HMC(n_leapfrog=2)
     first = hmc.move(quartic, x, hmc.noise(x, generator(4)), 0.6)
-    assert 0 < int((first.x == x).all(1).sum()) < 50  # some are refused
+    assert 0 < int((first.x == x).all(1).sum()) < 50  # some moves are rejected
     torch.testing.assert_close(first.energy, quartic(first.x))
     torch.testing.assert_close(first.slope, torch.func.grad(lambda x: quartic(x).sum())(first.x))
     noise = hmc.noise(x, generator(5))

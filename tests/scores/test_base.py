@@ -1,4 +1,4 @@
-"""Scores: exactness, what moves with v, and theta-gradients against autograd of the summed-out marginal."""
+"""Scores: exactness, their dependence on v, and theta-gradients against autograd of the enumerated marginal."""
 
 from contextlib import nullcontext
 
@@ -29,7 +29,7 @@ def posterior_noise(energy_case, energy, v):
     ids=str,
 )
 def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case):
-    # a relaxed or reparametrised h, whatever it is; and away from where it was drawn
+    # h is a relaxed or reparametrised sample, and the score is also compared away from where h was drawn
     energy = energy_case.make()
     v = torch.randn(6, V_DIM)
     x = torch.randn(6, V_DIM)
@@ -56,12 +56,12 @@ def test_bilevel_score_by_hand(backend):
 
     with backend():
         score = eb.BilevelScore(energy, q, v, u)
-        sliced = eb.SSM().loss(score, v, {"u": x})  # at the very tensor at which h was drawn
+        sliced = eb.SSM().loss(score, v, {"u": x})  # the same tensor at which h was drawn
         s = score(v)
         elsewhere = score(x)
     torch.testing.assert_close(s, by_hand(v)[0])
-    torch.testing.assert_close(elsewhere, by_hand(x)[0])  # h stays that of v
-    # the second derivative, too, is at fixed h: only q's density moves
+    torch.testing.assert_close(elsewhere, by_hand(x)[0])  # h is still the sample for v
+    # second derivatives, too, are taken at fixed h: only the density of q depends on v
     p = by_hand(v)[1]
     jacobian = torch.einsum("bj,ji,jk->bik", p * (1 - p), A, A) - torch.diag(1 / var)
     expected = 0.5 * s.square().sum(-1) + torch.einsum("bi,bik,bk->b", x, jacobian, x)

@@ -1,4 +1,4 @@
-"""The importance-sampled score."""
+"""The score estimated by importance sampling."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""VaES and VaGES: exact equality with autograd of the summed-out marginal, over enumerated latents."""
+"""VaES and VaGES: exact equality with autograd of the enumerated marginal, over all latent states."""
 
 import itertools
 
@@ -40,7 +40,7 @@ every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=
 
 
 class Enumerated(Particles):
-    """Every latent state, in each of three sets."""
+    """Particles that are all latent states, in each of the three sets."""
 
     needs_posterior = False
 
@@ -52,17 +52,17 @@ class Enumerated(Particles):
 
 
 def probabilities(logits):
-    """q(h|v) of each state, shape (2^m, B)."""
+    """Compute q(h|v) of each state, shape (2^m, B)."""
     p = logits.sigmoid()
     h = binary(H_DIM).unsqueeze(1)
     return (h * p + (1 - h) * (1 - p)).prod(-1)
 
 
 def expected_estimates(energy, logits, v, z, covariance):
-    """E VaES, and the theta-gradient of z' E VaGES, over all pairs of particles of each set (L = 2).
+    """Compute E VaES and the theta-gradient of z' E VaGES, over all pairs of particles in each set (L = 2).
 
-    The code sees equally likely particles: every pair of states is a set of two, weighted afterwards, so that an
-    example is copied once for each pair.
+    The code assumes equally likely particles. Therefore every pair of states is a set of two, which is weighted
+    afterwards, and an example is copied once for each pair.
     """
     w = probabilities(logits.detach())
     h = binary(H_DIM)
@@ -81,7 +81,7 @@ def expected_estimates(energy, logits, v, z, covariance):
 
 
 def exact_gradient(energy, v, z):
-    """The theta-gradient of z' s(v), by autograd of the marginal summed over all latents."""
+    """Compute the theta-gradient of z' s(v) by autograd of the marginal, summed over all latents."""
     h = binary(H_DIM).unsqueeze(1)
 
     def product(theta):
@@ -101,10 +101,10 @@ def test_estimates_with_the_exact_posterior_are_score_and_gradient(case):
     torch.testing.assert_close(score, energy.score(v), rtol=1e-10, atol=1e-10)
     exact = exact_gradient(energy, v, z)
     torch.testing.assert_close(gradient, exact, rtol=1e-10, atol=1e-10)
-    # c enters through the covariance alone, and its exact gradient is not small
+    # c has a gradient only by the covariance, and its exact gradient is not small
     assert exact["c"].abs().max() > 1e-2
     biased, dropped = (expected_estimates(energy, energy.latent_logits(v), v, z, c())[1] for c in (Biased, Dropped))
-    torch.testing.assert_close(biased["c"], exact["c"] / 2)  # (L - 1) / L of it
+    torch.testing.assert_close(biased["c"], exact["c"] / 2)  # the biased estimate is (L - 1) / L of the exact one
     torch.testing.assert_close(dropped["c"], torch.zeros_like(exact["c"]))
 
 
@@ -117,16 +117,17 @@ def test_estimates_with_a_wrong_posterior_have_the_bias_of_the_closed_form(case)
     mean = q.mean(v).detach()
     U = energy.coupling().detach()
     score, gradient = expected_estimates(energy, q.logits(v), v, z, Unbiased())
-    expected = (energy.b - v) * (-2 * energy.log_std).exp() + mean @ U.T  # SPEC 6: -(v - b) / sigma^2 + W q
+    # -(v - b) / sigma^2 + W q, as in section 6 of the specification
+    expected = (energy.b - v) * (-2 * energy.log_std).exp() + mean @ U.T
     torch.testing.assert_close(score, expected.detach(), rtol=1e-10, atol=1e-10)
-    # Cov(d l / d v, d l / d c) = U diag(q (1 - q)); where q = p it is the derivative of the score by c
+    # Cov(d l / d v, d l / d c) = U diag(q (1 - q)), which is the derivative of the score by c if q = p
     torch.testing.assert_close(gradient["c"], ((z @ U) * mean * (1 - mean)).sum(0), rtol=1e-10, atol=1e-10)
     assert (score - energy.score(v)).abs().min() > 1e-4
     assert (gradient["c"] - exact_gradient(energy, v, z)["c"]).abs().max() > 1e-3
 
 
 def test_gaussian_estimates_are_exact_up_to_degree_two():
-    # energy and its derivatives are linear in h: pairs of symmetric nodes have the moments of p(h|v)
+    # energy and its derivatives are linear in h, so that pairs of symmetric nodes have the moments of p(h|v)
     case = GAUSSIAN
     energy = case.make()
     v = torch.randn(4, V_DIM)
@@ -144,7 +145,7 @@ def test_gaussian_estimates_are_exact_up_to_degree_two():
 @every_objective
 @every_grbm
 def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, objective):
-    """The whole upper level, objective included, over enumerated latents equals autograd of the exact marginal."""
+    """Compare the whole upper level, with enumerated latents, with autograd of the exact marginal."""
     energy = case.make()
     v = torch.randn(6, V_DIM)
     objective = objective()
@@ -155,13 +156,13 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
             return torch.func.grad(lambda x: -(w * energy.energy(x, h)).sum())(v)
 
     class Exact(VariationalScore):
-        """Sums over h with the weights of p(h|v), in the place of means over particles."""
+        """Replaces means over particles by sums over h with the weights of p(h|v)."""
 
         def function(self, *args):
             return Summed(*vars(super().function(*args)).values())
 
     class Summed(VariationalFunction):
-        """The product of :class:`Exact`."""
+        """The function that :class:`Exact` returns."""
 
         def __init__(self, estimator, energy, posterior, *sets):
             super().__init__(estimator, energy, posterior, sets)
@@ -183,7 +184,7 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
     assert all(value.abs().max() > 1e-4 for value in step.grads.values())
 
 
-def test_sets_are_what_they_are_called():
+def test_particle_sets_are_shared_or_separate_as_named():
     energy = GRBMS[0].make()
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     v = torch.randn(5, V_DIM)
@@ -207,7 +208,7 @@ def test_control_variate_has_no_variance_at_the_exact_posterior_and_no_bias_anyw
         found = ControlledVaES()(energy, q, v, particles)
         torch.testing.assert_close(found, energy.score(v).detach(), rtol=1e-10, atol=1e-10)
     assert (VaES()(energy, q, v, h) - energy.score(v)).abs().max() > 1e-2
-    if case in GRBMS:  # with any q its mean is that of VaES
+    if case in GRBMS:  # with any q, the mean is that of VaES
         q = randomise(q)
         w = probabilities(q.logits(v).detach())
         states = binary(H_DIM)
@@ -276,7 +277,7 @@ def test_the_logged_loss_is_the_objective_at_vaes_and_not_the_surrogate():
         (lambda: VariationalScore(n_particles=1), "n_particles"),
         (lambda: VariationalScore(particles=ExactParticles(), estimate=ControlledVaES()), "estimate=vaes"),
         (lambda: make(VariationalScore(particles=REFINED)), "binary"),
-        (lambda: make(objective=eb.SM()), "differentiates the score by v"),
+        (lambda: make(objective=eb.SM()), "derivative of the score by v"),
     ],
 )
 def test_bad_input(build, words):

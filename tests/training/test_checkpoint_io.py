@@ -1,4 +1,4 @@
-"""A run that is killed while it writes: what it loses, how it is resumed, what is left in its folder."""
+"""Runs that are killed while they write: what is lost, how they are resumed, and what remains in their folders."""
 
 import json
 import os
@@ -23,20 +23,20 @@ FILTERS = "{filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
 
 
 def short(folder, *overrides):
-    """The configuration of such a run, with a figure at its end."""
+    """Return the configuration of a short run with a figure at its end."""
     return tiny(folder, *SHORT, FIGURES % (folder, FILTERS), *overrides)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """An uninterrupted run."""
+    """Train an uninterrupted run."""
     folder = tmp_path_factory.mktemp("straight") / "run"
     run.train(short(folder))
     return folder
 
 
 def kill_in(moment, folder):
-    """A run that is killed before its second checkpoint is renamed, after it, or before its figure is."""
+    """Start a run that is killed before or after its second checkpoint is renamed, or before its figure is."""
     replace = os.replace
     n_saved = 0
 
@@ -59,7 +59,7 @@ def test_a_killed_run_resumes_bit_by_bit_and_leaves_no_temporary_file(moment, sa
     process = Forked(kill_in, moment, folder)
     process.wait(100)
     assert process.returncode == -signal.SIGKILL
-    assert checkpoint(folder)["global_step"] == saved  # nothing that was saved is lost
+    assert checkpoint(folder)["global_step"] == saved  # no saved iteration is lost
     run.train(short(folder, "ckpt=last"))
     for name in ("last", "best"):
         assert same_state(folder, straight, name)

@@ -1,4 +1,4 @@
-"""Every number that is logged, or decides anything, is the same in one process and in several."""
+"""Every number that is logged, or that decides something, is the same in one process and in several."""
 
 import sys
 from itertools import product
@@ -25,14 +25,14 @@ EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks
 
 
 def run(folder, size):
-    """Final metrics of a run with two examples to validate and to test it."""
+    """Return the final metrics of a run with two examples for validation and two for testing."""
     digits.SIZES = (1793, 2, 2)
     batches = ("data.batch_size=61", "data.eval_batch_size=1", "trainer.max_steps=6")
     return train(folder / "run", *RUN, *EMA, *batches, "test_checkpoint=both", f"trainer.devices={size}")
 
 
 def metrics(built):
-    """All metrics of methods that have not been trained, by the data and the number of examples."""
+    """Return all metrics of untrained methods, by data set and number of examples."""
     found = {}
     for name, parts in built.items():
         parts.data.setup()
@@ -40,7 +40,8 @@ def metrics(built):
         whole = parts.data.splits
         labels = parts.data.labels
         evaluation = parts.callbacks["evaluation"]
-        for n, rows in ((2, 1000), (7, 2)):  # images in one batch, and in a part of one for the last process
+        # images in one batch, and in batches of which the last process has only a part
+        for n, rows in ((2, 1000), (7, 2)):
             parts.data.splits, parts.data.labels = (
                 x and Splits(x.train[:200], x.val[:n], x.test[:n]) for x in (whole, labels)
             )
@@ -52,7 +53,7 @@ def metrics(built):
 
 
 def validation_losses(method, like):
-    """By the number of examples and that of a batch; and the means that they should be."""
+    """Return the validation losses by numbers of examples and batch sizes, and the expected means."""
     method.trainer = trainer = SimpleNamespace(callback_metrics={})
     method.validation_loss = lambda v, generator: v.flatten(1).sum(1)
     found = {}
@@ -70,7 +71,8 @@ def validation_losses(method, like):
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
-    """What one process and each of three find, and have opened for writing; and the folder."""
+    """Return the numbers of one process and of each of three, the files that they opened for writing, and the
+    folder."""
     folder = tmp_path_factory.mktemp("numbers")
     write_mnist(folder, n_test=7)
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +82,7 @@ def numbers(tmp_path_factory):
         for size, name in product(built, METRICS):
             folders = (f"run_dir={folder}", f"cache_dir={folder / str(size)}")
             built[size][name] = build(configured("debug=fast", *folders, *METRICS[name]))
-        patch.setattr(digits, "SIZES", digits.SIZES)  # set in the run
+        patch.setattr(digits, "SIZES", digits.SIZES)  # restore the attribute after the test, because the run changes it
 
         def work(size):
             written = []
@@ -99,7 +101,7 @@ def numbers(tmp_path_factory):
 
 
 def equal(found, expected):
-    """Hold numbers to others in float64; sums may have been taken in another order."""
+    """Compare numbers in float64 with a tolerance for another order of sums."""
     found, expected = ({k: x for k, x in named.items() if "per_second" not in k} for named in (found, expected))
     assert found == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
@@ -138,14 +140,14 @@ def test_every_metric_is_the_same(numbers):
 def test_a_run_leaves_the_same_numbers_and_the_same_best_checkpoint(numbers):
     folder, (_, _, one, _), three = numbers
     for _, _, found, _ in three:
-        equal(found, one)  # best_iteration and val/loss among them
+        equal(found, one)  # best_iteration and val/loss are among them
     for found, expected in zip(*(curves(folder / size / "run") for size in ("3", "1")), strict=True):
         equal(found, expected)
     for name in ("best", "last"):
         assert close(folder / "1" / "run", folder / "3" / "run", 1e-10, name)
 
 
-def test_the_first_process_alone_writes(numbers):
+def test_only_the_first_process_writes(numbers):
     folder, _, three = numbers
     by_first, *by_others = (written for *_, written in three)
     assert any("last.ckpt" in path for path in by_first)

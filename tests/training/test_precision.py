@@ -1,4 +1,4 @@
-"""trainer.precision: what auto chooses by device and method, and what is refused."""
+"""The option trainer.precision: what auto chooses by device and method, and what is refused."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ POSTERIOR = ("posterior.network.widths=[2,2,2]",)
 
 @pytest.fixture(autouse=True)
 def units(monkeypatch):
-    """A device with units for bfloat16."""
+    """Pretend that the device has units for bfloat16."""
     monkeypatch.setattr(precision, "multiplies_bfloat16", lambda device: True)
 
 
@@ -37,7 +37,7 @@ NEEDS_FLOAT32 = {
 }
 
 
-def test_what_needs_float32_keeps_it(tmp_path):
+def test_models_that_need_float32_keep_it(tmp_path):
     for reason, options in NEEDS_FLOAT32.items():
         chosen, said = choose_precision("auto", method_of(tmp_path, *options), CPU)
         assert chosen == "32-true"

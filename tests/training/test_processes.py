@@ -1,4 +1,4 @@
-"""Whole runs in several processes: what they leave, how they stop and how they go on."""
+"""Whole runs in several processes: what they write, how they stop and how they are resumed."""
 
 import ctypes
 import signal
@@ -24,14 +24,14 @@ PCD = ("method=pcd", "method.n_chains=30")
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """An uninterrupted run in two processes."""
+    """Train an uninterrupted run in two processes."""
     started = Launch(tmp_path_factory.mktemp("straight"), *PCD)
     assert started.wait() == 0, started.said
     return started.run
 
 
 @forking
-def test_a_lost_process_ends_the_run_and_it_resumes_bit_by_bit(straight, tmp_path):
+def test_a_run_that_lost_a_process_ends_and_resumes_bit_by_bit(straight, tmp_path):
     started = Launch(tmp_path, *PCD, pause=11)
     started.send(signal.SIGKILL, rank=1)
     assert started.wait() == 1
@@ -45,7 +45,7 @@ def test_a_lost_process_ends_the_run_and_it_resumes_bit_by_bit(straight, tmp_pat
 
 
 @forking
-def test_the_processes_end_where_the_agent_is_killed(tmp_path):
+def test_the_processes_end_when_the_agent_is_killed(tmp_path):
     started = Launch(tmp_path, *PCD, pause=11)
     started.send(signal.SIGKILL, rank=None)
     assert all(gone(started.pid(rank)) for rank in (0, 1))
@@ -53,8 +53,9 @@ def test_the_processes_end_where_the_agent_is_killed(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems send nothing where a parent is gone")
 @forking
-def test_processes_that_wait_for_others_and_hear_no_signal_end_where_the_agent_is_killed(tmp_path):
-    """As where they meet at the start, inside of a library that holds the interpreter, in the background of a shell."""
+def test_processes_that_wait_for_others_and_ignore_signals_end_when_the_agent_is_killed(tmp_path):
+    """Kill the agent while processes wait at their first barrier: inside a library call, with signals ignored as by
+    nohup."""
 
     def wait(*_):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,7 +78,7 @@ def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, t
     assert all(gone(started.pid(rank)) for rank in (0, 1))
     assert f"Stopped by {number.name}; resume with the same command and ckpt=" in started.said
     assert checkpoint(started.run)["global_step"] == 10
-    train(started.run, *RUN, *PCD, "ckpt=last")  # with one device
+    train(started.run, *RUN, *PCD, "ckpt=last")  # resumed with one device
     assert close(started.run, straight)
 
 
@@ -96,7 +97,7 @@ def test_the_command_line_starts_the_processes_itself(straight, tmp_path):
     process = start("train.py", *options, folder=tmp_path)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out.count("18/18") == 1  # nothing is said twice
+    assert out.count("18/18") == 1  # no line is printed twice
     assert same_state(tmp_path / "run", straight)
     assert curves(tmp_path / "run") == curves(straight)
     assert "18/18" in (tmp_path / "run" / "train.log").read_text()
@@ -137,7 +138,7 @@ def test_torchrun_needs_a_folder_for_all_processes(monkeypatch):
 
 @forking
 @pytest.mark.parametrize("options", [("data.batch_size=233",), ("data.batch_size=100", "+trainer.overfit_batches=2")])
-def test_a_last_minibatch_of_two_rows_and_a_few_minibatches_again_and_again(tmp_path, options):
+def test_several_processes_train_with_a_last_minibatch_of_two_examples_and_with_repeated_minibatches(tmp_path, options):
     options = (*PCD, *RUN, "trainer.max_steps=9", "callbacks.evaluation=null", *options)  # 1400 = 6 x 233 + 2
     train(tmp_path / "one", *options)
     several = (*options, "trainer.devices=2")

@@ -1,4 +1,4 @@
-"""Folders of runs: one process uses a folder at a time, and a disk without room is one sentence."""
+"""Folders of runs: only one process uses a folder at a time, and a full disk ends in one sentence."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ def hold(folder, pipe):
         pipe.recv()
 
 
-def test_a_folder_is_of_one_process_until_that_ends_even_by_sigkill(tmp_path):
+def test_a_folder_belongs_to_one_process_until_it_ends_even_by_sigkill(tmp_path):
     pipe, end = get_context("fork").Pipe()
     process = get_context("fork").Process(target=hold, args=(tmp_path, end))
     process.start()
@@ -28,7 +28,7 @@ def test_a_folder_is_of_one_process_until_that_ends_even_by_sigkill(tmp_path):
     process.join()
     with claimed(tmp_path):
         pass
-    with claimed(tmp_path):  # it was given back
+    with claimed(tmp_path):  # the folder is free again
         assert list(tmp_path.iterdir()) == []
 
 
@@ -41,7 +41,7 @@ def test_without_locks_a_folder_is_used_all_the_same(tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_gives_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):
     class Full:
         def __init__(self, dir):
             pass

@@ -1,10 +1,10 @@
-"""The settings that do not matter, for each of those that ask."""
+"""The list of settings that do not matter, for reports, sweeps and resumed runs."""
 
 import pytest
 
 from eblvm_lit.utils.incidental import COPIES, LENGTH_AND_TESTS, is_incidental
 
-# Whether a key may differ between runs that a report pools, from a job that has finished, and from a checkpoint.
+# Whether a key may differ between runs that a report pools, from a finished job, and from a checkpoint.
 KEYS = {
     "threads": (True, True, True),
     "method.compile": (True, True, True),
@@ -25,6 +25,6 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_one_list_serves_reports_sweeps_and_resumed_runs_and_they_differ_where_they_must(key):
+def test_incidental_settings_are_the_same_for_reports_sweeps_and_resumed_runs_with_few_exceptions(key):
     found = is_incidental(key, *COPIES), is_incidental(key), is_incidental(key, *LENGTH_AND_TESTS)
     assert found == KEYS[key]

@@ -1,4 +1,4 @@
-"""Disks that are full, processes that are killed: one sentence, and what was there before stays."""
+"""Full disks and killed processes: one sentence, and earlier files remain unchanged."""
 
 import json
 import os
@@ -40,14 +40,14 @@ def write_copy(folder, size):
 
 @pytest.fixture
 def limit():
-    """Sets how large a file of this process can be: a disk that is full for every file at once."""
+    """Return a function that limits the size of this process's files, which is like a full disk for all of them."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("write", [write_checkpoint, write_copy])
-def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
+def test_a_file_too_large_for_the_disk_leaves_the_old_file_unchanged(write, limit, tmp_path):
     for size in (10, 10_000):
         (tmp_path / f"source_{size}").write_bytes(bytes(100 * size))
     path = write(tmp_path / "run", 10)
@@ -63,7 +63,7 @@ def test_a_file_that_does_not_fit_leaves_the_one_before(write, limit, tmp_path):
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("0", []), ("2", [8, 10])])
-def test_checkpoints_on_the_way_are_kept_and_a_run_goes_on_from_any(keep, kept, tmp_path):
+def test_intermediate_checkpoints_are_kept_and_a_run_resumes_from_any(keep, kept, tmp_path):
     options = ("method=dsm", "callbacks.checkpoints.every=2", f"callbacks.checkpoints.keep={keep}", "n_validations=1")
     folder = tmp_path / "run" / "checkpoints"
     train(tmp_path / "run", *options, "trainer.max_steps=4")

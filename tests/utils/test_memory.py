@@ -1,4 +1,4 @@
-"""Freed memory that is kept while training, and the sentence for running out of memory."""
+"""The reuse of freed memory in training, and the sentence when memory runs out."""
 
 import platform
 import subprocess
@@ -28,7 +28,7 @@ with keep_freed_memory():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 def test_freed_memory_is_used_again():
-    """In a process of its own: what is in the memory of this one is whatever other tests have left."""
+    """Use a process of its own, because the memory of this one depends on earlier tests."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 0.25
 

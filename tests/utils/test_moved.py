@@ -18,7 +18,7 @@ SAMPLER = "eblvm_lit.samplers.sampler.Sampler"
 
 
 def exists(name):
-    """Whether there is a module, or a class of a module, of this name below the package."""
+    """Return whether the package has a module, or a class in a module, of this name."""
     module, _, last = f"eblvm_lit.{name}".rpartition(".")
     return hasattr(importlib.import_module(module if last[0].isupper() else f"{module}.{last}"), last) or last.islower()
 
@@ -63,7 +63,7 @@ def test_parts_that_are_gone_are_left_out():
 
 
 def former(deep):
-    """A sampler as it was, which said that it was for images of deep models only."""
+    """Return the configuration of a sampler in its former format, which had a flag for deep models of images."""
     return {"_target_": "eblvm_lit.samplers.chain_samples.ChainSamples", "kind": "mean", "deep_images_only": deep}
 
 
@@ -83,7 +83,7 @@ def test_steps_beside_a_former_sampler_are_steps_of_it(place):
     found = with_present_names(node)
     sampler = {"_target_": FITTING, "kind": "mean", "n_steps": 7, "step_size": 0.1}
     assert found == {"_target_": f"eblvm_lit.{place}", "sampler": sampler}
-    # a sampler for all models draws by steps of its own; without one, the steps are refused where they are read
+    # a sampler for all models has steps of its own; without one, the steps are refused where they are read
     assert with_present_names({**node, "sampler": former(False)})["sampler"] == {"_target_": SAMPLER, "kind": "mean"}
     assert with_present_names({**node, "sampler": None}) == {**node, "sampler": None}
 

@@ -1,4 +1,4 @@
-"""Processes whose parent is gone."""
+"""Processes whose parent process has ended."""
 
 import importlib
 import os
@@ -8,7 +8,7 @@ import eblvm_lit
 from eblvm_lit.utils import orphans
 
 
-def test_a_process_whose_parent_was_gone_before_it_began_ends(monkeypatch):
+def test_a_process_whose_parent_ended_before_it_began_ends(monkeypatch):
     ended = []
     monkeypatch.setattr(orphans.sys, "platform", "none")
     monkeypatch.setattr(os, "_exit", ended.append)
@@ -18,7 +18,7 @@ def test_a_process_whose_parent_was_gone_before_it_began_ends(monkeypatch):
         assert ended == codes
 
 
-def test_the_processes_of_a_run_see_to_it_before_they_import_anything_else(monkeypatch):
+def test_the_processes_of_a_run_watch_their_parent_before_they_import_anything_else(monkeypatch):
     called = []
     monkeypatch.setattr(orphans, "end_with_parent", lambda: called.append(True))
     importlib.reload(eblvm_lit)

@@ -1,4 +1,4 @@
-"""The log file of a run: an earlier one is as it was until the run has begun."""
+"""The log file of a run: an earlier log is unchanged until the new run has begun."""
 
 import logging
 from contextlib import suppress
@@ -11,11 +11,11 @@ from eblvm_lit.utils.printing import RunLog
 
 @pytest.fixture
 def logger():
-    """A logger of its own, whose handlers are closed."""
+    """Return a logger for one test, and close its handlers afterwards."""
     logger = logging.Logger("test")
     yield logger
     for handler in logger.handlers:
-        with suppress(OSError):  # of the full one
+        with suppress(OSError):  # closing the handler of a full disk fails
             handler.close()
 
 
@@ -42,7 +42,7 @@ def test_an_unused_folder_has_its_log_at_once(names, tmp_path, logger):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs Linux's /dev/full")
-def test_a_log_that_cannot_be_written_ends_nothing(logger, capsys):
+def test_a_log_that_cannot_be_written_does_not_end_the_run(logger, capsys):
     logger.addHandler(RunLog("/dev/full"))
     logger.handlers[0]._before = None
     logger.warning("one")

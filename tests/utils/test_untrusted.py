@@ -21,7 +21,7 @@ CONTENT = {
 
 
 def flipped(content, places, bits=None):
-    """The bytes of a file with one bit changed, at some places."""
+    """Return the bytes of a file with one bit changed, once for each of some places."""
     for place in places:
         for bit in bits or [place % 8]:
             changed = bytearray(content)
@@ -34,7 +34,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
     refused = []
     torch.save(CONTENT, path)
     content = path.read_bytes()
-    directory = len(content) - content.index(b"PK\x01\x02")  # what says where the parts are: no checksum is of it
+    directory = len(content) - content.index(b"PK\x01\x02")  # the directory of the archive, which has no checksum
     for changed in (*flipped(content, range(0, len(content), 29)), *flipped(content, range(-directory, 0), [4])):
         path.write_bytes(changed)
         try:
@@ -43,12 +43,12 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
             refused.append(str(error))
         else:
             assert same(found, CONTENT)
-    assert len(refused) > 200  # the rest are bytes between the parts, and times
+    assert len(refused) > 200  # the other bits are in bytes between the parts, or in times
     assert all(text.startswith(f"{path} is not a readable checkpoint") for text in refused)
 
 
 def zipped(path, pickled, **options):
-    """A file that looks like a checkpoint, with a pickle of one's own."""
+    """Write a file that looks like a checkpoint and contains a given pickle."""
     with zipfile.ZipFile(path, "w", **options) as file:
         file.writestr("last/data.pkl", pickled)
         file.writestr("last/version", "3\n")
@@ -56,7 +56,7 @@ def zipped(path, pickled, **options):
 
 def test_a_pickle_of_endless_instructions_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it is read"))
-    # "0" drops what "N" has put on the stack
+    # "N" pushes a value on the stack, and "0" drops it
     endless = b"\x80\x02" + b"N0" * 32 * MOST + b"N."
     zipped(tmp_path / "stored.ckpt", endless)
     zipped(tmp_path / "small.ckpt", endless[: 15 * MOST], compression=zipfile.ZIP_DEFLATED)
@@ -102,7 +102,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_a_configuration_that_is_none_is_refused(text, tmp_path):
+def test_a_file_that_is_no_configuration_is_refused(text, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=r"config\.yaml is not a readable configuration") as refusal:

@@ -1,1 +1,1 @@
-"""Parts of one's own: an energy, a data set, an objective, a callback and a figure."""
+"""A user's own parts: an energy, a data set, an objective, a callback and a figure."""

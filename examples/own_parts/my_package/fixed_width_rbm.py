@@ -1,4 +1,4 @@
-"""An energy: a restricted Boltzmann machine whose width is given."""
+"""An energy: a restricted Boltzmann machine with a given standard deviation of its visible units."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from eblvm_lit.energies.base import MarginalEnergy
 
 
 class FixedWidthRBM(MarginalEnergy):
-    """E(v, h) = |v - b|^2 / (2 sigma^2) - h . (c + W' v), with binary h.
+    """The energy E(v, h) = |v - b|^2 / (2 sigma^2) - h . (c + W' v), with binary h.
 
     Args:
         v_dim: Number of visible units d.
@@ -28,11 +28,11 @@ class FixedWidthRBM(MarginalEnergy):
         self.c = nn.Parameter(torch.zeros(h_dim))
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
+        """Compute E(v, h), shape (*L, B), of v (B, d) and h (*L, B, m)."""
         return self._quadratic(v) - (h * self._logits(v)).sum(-1)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """F(v) = |v - b|^2 / (2 sigma^2) - sum_j log(1 + exp(c + W' v)_j), shape (B,)."""
+        """Compute F(v) = |v - b|^2 / (2 sigma^2) - sum_j log(1 + exp(c + W' v)_j), shape (B,)."""
         return self._quadratic(v) - softplus(self._logits(v)).sum(-1)
 
     def _quadratic(self, v: Tensor) -> Tensor:

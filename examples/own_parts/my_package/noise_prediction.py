@@ -7,16 +7,16 @@ from eblvm_lit.objectives.dsm import DSM
 
 
 class NoisePrediction(DSM):
-    """1/2 |sigma s + eps|^2, which is sigma^2 times the loss of DSM: its size does not depend on sigma.
+    """The loss 1/2 |sigma s + eps|^2, which is sigma^2 times DSM's loss, so that its size does not depend on sigma.
 
     Args:
         noise_std: sigma, in the units of v.
     """
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
-        """The loss per example, shape (B,)."""
+        """Compute the loss per example, shape (B,)."""
         return self.noise_std**2 * super().loss(score, v, noise)
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """The derivative of the loss by the score s, shape (B, *event)."""
+        """Compute the derivative of the loss by the score s, shape (B, *event)."""
         return self.noise_std**2 * super().cotangent(s, v, noise)

@@ -11,7 +11,7 @@ from eblvm_lit.data.toy import ToyDataModule
 class Ring(ToyDataModule):
     """Points at uniform angles, and at distances from the origin drawn from N(1, 0.1^2); splits of shape (n, 2)."""
 
-    sample_name = "ring"  # the points are keyed by this name and by sample_seed
+    sample_name = "ring"  # the random numbers depend on this name and on sample_seed
     bounds = ((-1.6, 1.6), (-1.6, 1.6))  # the window of figures
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:

@@ -22,11 +22,11 @@ class ScoreField(Picture):
         self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the data are points of the plane, and the energy has a score."""
+        """Return whether the data are points in the plane and the energy has a score."""
         return data.bounds is not None and isinstance(method.parts.energy, MarginalEnergy)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw it."""
+        """Draw the data and the arrows."""
         shown = torch.randperm(len(data.splits.train), generator=generator, device=generator.device)[:1000].cpu()
         x, y = (torch.linspace(low, high, self.n) for low, high in data.bounds)
         grid = torch.cartesian_prod(x, y)

@@ -13,13 +13,13 @@ from eblvm_lit.utils.quantities import Quantity
 
 
 class ScoreNorm(ExampleMetric, emits={"score_norm": Quantity(0, "per unit of v")}):
-    """The mean norm of the score, of energies with a free energy."""
+    """The mean norm of the score, for energies with a free energy."""
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Whether the energy has a score."""
+        """Return whether the energy has a score."""
         return isinstance(method.parts.energy, MarginalEnergy)
 
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """The number for v, shape (n, *event)."""
+        """Compute the metric for v, shape (n, *event)."""
         energy = cast(MarginalEnergy, method.parts.energy)
         return {"score_norm": energy.score(v).flatten(1).norm(dim=1).mean().item()}

@@ -30,16 +30,22 @@ def start(name: str, config_name: str) -> None:
     import hydra
     from hydra.errors import HydraException
 
+    from eblvm_lit.cli.fitting import SENTENCE, fitting_words
     from eblvm_lit.cli.hints import sentence
     from eblvm_lit.runs.groups import HYDRA, conf_folder
 
     def task(cfg: DictConfig) -> float | None:
         with outcome_of(cfg) as outcome:
-            from eblvm_lit.runs import run  # takes ten seconds, and errors in the command should appear before
+            # this import takes ten seconds, and errors in the command should appear earlier
+            from eblvm_lit.runs import run
 
-            outcome.metrics = getattr(run, name)(cfg)
+            outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
         return outcome.value
 
+    if name == "train" and (words := fitting_words(sys.argv[1:])):
+        print(SENTENCE % words[0])
+        place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
+        sys.argv[place:place] = words  # argparse takes overrides only side by side
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
     try:
         # Hydra 1.4 needs a list of packages whose callbacks it may build
@@ -49,7 +55,7 @@ def start(name: str, config_name: str) -> None:
         if isinstance(error, ValueError) and not str(error).startswith("Config group override must be"):
             raise
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
-    except OSError as error:  # after Hydra's exceptions, some of which are also OSErrors
+    except OSError as error:  # this clause comes second, because some of Hydra's exceptions are OSErrors, too
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         sys.exit(
@@ -102,6 +108,18 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
         if not in_grid:
             raise
         log.exception("The job has failed; the other jobs of the sweep still run.")
+
+
+def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
+    """Return the configuration with the model that fits the user's own data."""
+    from hydra import compose
+    from hydra.core.hydra_config import HydraConfig
+
+    from eblvm_lit.cli.fitting import fitted
+
+    hydra = HydraConfig.get()
+    words = [*hydra.overrides.task]
+    return fitted(cfg, hydra.runtime.choices, words, lambda word: compose(config_name, [*words, word]))
 
 
 def _check_words(cfg: DictConfig) -> None:

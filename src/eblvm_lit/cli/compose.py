@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities.seed import isolate_rng
 
+from eblvm_lit.cli.fitting import fitted, fitting_words
 from eblvm_lit.cli.hints import refuse_unread, sentence
+from eblvm_lit.data.stored_arrays import arrays_to_store
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs import run
 from eblvm_lit.runs.groups import composing
@@ -42,15 +45,18 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
         ...
         eblvm_lit.errors.ConfigError: ...
     """
-    overrides = [overrides] if isinstance(overrides, str) else overrides
-    if not isinstance(overrides, Sequence) or not all(isinstance(word, str) for word in overrides):
-        raise ConfigError(f"overrides is a list such as ['method=dsm', 'seed=1'], not {overrides!r}.")
+    overrides = _words(overrides)
     if options := [word for word in overrides if word.startswith("-")]:
-        raise ConfigError(f"{options[0]}: options are of the command line; give 'key=value', and one run at a time.")
+        raise ConfigError(
+            f"{options[0]} is an option of the command line: give overrides such as 'seed=1', for one run."
+        )
     if config_dir is not None and not Path(config_dir).is_dir():
-        raise ConfigError(f"There is no folder {config_dir}, which config_dir names: give that of your configurations.")
+        raise ConfigError(f"config_dir={config_dir} is not a folder: give the folder of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    overrides = [*overrides, *fitting_words(overrides)]
     cfg = _compose("config", overrides, search)
+    choices = OmegaConf.select(cfg, "hydra.runtime.choices")
+    cfg = fitted(cfg, choices, overrides, lambda word: _compose("config", [*overrides, word], search))
     folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]
@@ -68,11 +74,19 @@ def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
         5
     """
     if other := [word for word in overrides if not word.lstrip("+~").startswith("sampler")]:
-        raise ConfigError(f"{other[0]}: of the configuration only the sampler is chosen here, by sampler=NAME.")
+        raise ConfigError(f"{other[0]} cannot be set here: only the sampler can be chosen, by sampler=NAME.")
     sampler = _compose("evaluate", [*overrides, "ckpt=none"]).sampler
     if sampler is None:
-        raise ConfigError("Name a sampler, too: sampler=NAME.")
+        raise ConfigError("The settings of a sampler need its name, too: add sampler=NAME.")
     return cast(dict[str, Any], OmegaConf.to_container(sampler))
+
+
+def _words(overrides: Any) -> list[str]:
+    """Return overrides as a list; a text is one override."""
+    words = [overrides] if isinstance(overrides, str) else overrides
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise ConfigError(f"overrides is a list such as ['method=dsm', 'seed=1'], not {overrides!r}.")
+    return list(words)
 
 
 def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) -> DictConfig:
@@ -83,11 +97,32 @@ def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) ->
         raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(overrides)})") from None
 
 
-def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> TrainedRun:
+def train(
+    overrides: Sequence[str] = (),
+    *,
+    data: Any = None,
+    labels: Any = None,
+    validation: Any = None,
+    test: Any = None,
+    config_dir: str | Path | None = None,
+) -> TrainedRun:
     """Train as ``train.py`` does, from Python or a notebook, and return the trained run.
+
+    Arrays that are given as ``data`` are read as ``data=array`` reads files: vectors (n, d) of any d, or images (n, H,
+    W), (n, C, H, W) or (n, H, W, C) of bytes or floats. The splits that are not given are taken from ``data`` by a hash
+    of each example's content, and the model fits the kind of the data unless ``overrides`` choose one. The options of
+    ``data=array`` are set in ``overrides``, such as ``"data.standardise=false"``.
+
+    The arrays are copied into the folder of the run (at most 2 GiB), so that ``evaluate.py`` and :func:`eblvm_lit.load`
+    find them. A run of them is resumed from Python, with the same ``data`` and the word ``"ckpt=last"``.
 
     Args:
         overrides: The overrides as on the command line, such as ``["method=dsm", "trainer.max_steps=200"]``.
+        data: A NumPy array, a tensor, a pandas frame, whose rows are examples, or a torch Dataset, whose items are
+            examples or pairs (example, label). None trains on the data set that ``overrides`` choose.
+        labels: The labels of ``data``, (n,): whole numbers or words, which only metrics and figures use.
+        validation: Validation examples, in the kinds of ``data``, or a pair (examples, labels).
+        test: Test examples, in the same way.
         config_dir: Your own configuration folder, as in ``--config-dir``.
 
     Returns:
@@ -96,15 +131,24 @@ def train(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None
     Raises:
         EblvmError: For every error that the user can correct.
     """
-    overrides = [overrides] if isinstance(overrides, str) else overrides
-    cfg = composed(overrides, config_dir=config_dir)
+    words = _words(overrides)
+    if data is None and not (labels is validation is test is None):
+        raise ConfigError("labels, validation and test belong to data: give data, too.")
+    given = None
+    if data is not None:
+        if twice := [word for word in words if word.startswith(("data=", "data.train=", "data.path="))]:
+            raise ConfigError(f"The data are given twice, by data and by {twice[0]}: leave one of them out.")
+        given = arrays_to_store(data, labels, validation, test)
+        words = [*given.overrides(words), *words]
+    cfg = composed(words, config_dir=config_dir)
     if OmegaConf.select(cfg, "callbacks.checkpoints") is None:
-        raise ConfigError("train() returns what checkpoints hold: leave callbacks.checkpoints in.")
-    if not any(override.startswith(("run_dir=", "hydra.run.dir=")) for override in overrides):
+        raise ConfigError("train() returns the model of a checkpoint: do not remove callbacks.checkpoints.")
+    if not any(word.startswith(("run_dir=", "hydra.run.dir=")) for word in words):
         cfg.run_dir = str(new_folder(cfg.run_dir))
     folder = cfg.run_dir
     which = "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
-    with isolate_rng():  # a run seeds torch, NumPy and Python; the caller's random states are restored afterwards
-        run.train(cfg, {"overrides": list(overrides)})
+    # a run seeds torch, NumPy and Python; the caller's random states are restored afterwards
+    with isolate_rng(), nullcontext() if given is None else given.stored_in(Path(folder)):
+        run.train(cfg, {"overrides": words})
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

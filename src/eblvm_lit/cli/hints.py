@@ -20,9 +20,12 @@ __all__ = ["refuse_unread", "sentence"]
 # Options of Lightning that runs do not accept, most of them because runs count iterations, and what to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
-    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, how many a run has"),
-    **{f"limit_{split}_batches": "max_examples, of each split" for split in ("train", "val", "test", "predict")},
-    **dict.fromkeys(("fast_dev_run", "num_sanity_val_steps"), "debug=fast, in which every stage runs once"),
+    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, the number in a whole run"),
+    **{
+        f"limit_{split}_batches": "max_examples, which limits each split"
+        for split in ("train", "val", "test", "predict")
+    },
+    **dict.fromkeys(("fast_dev_run", "num_sanity_val_steps"), "debug=fast, which runs every stage once"),
     "test": "callbacks=training_only to test nothing",
     "train": "evaluate.py to train nothing",
     "accumulate_grad_batches": "data.batch_size",
@@ -31,6 +34,7 @@ NOT_TAKEN = {
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
     "enable_checkpointing": "callbacks.checkpoints=null",
 }
+FILES = ("npy", "npz", "csv", "tsv", "parquet", "mat", "pt")  # suffixes of files of data=array
 # Options of Lightning that runs accept, but that are not in the configuration.
 TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")
 
@@ -61,6 +65,8 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group = match[1]
         option = match[2]
+        if group == "data" and option.rpartition(".")[2] in FILES:
+            return f"data={option} is a file, and no option: write data=array data.path={option}"
         # others are files that options include
         options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
@@ -74,13 +80,13 @@ def _no_name(overrides: Sequence[str]) -> str:
 
     Example:
         >>> _no_name(["seed=3", "optimizer=0.01"])
-        'optimizer takes the name of an option, not 0.01: adam, sgd.'
+        'optimizer needs the name of an option, not 0.01: adam, sgd.'
     """
     for key, _, value in (text.lstrip("+").partition("=") for text in overrides):
         options = options_of(key.partition("@")[0])
         if options and not {*value.strip("[]").split(",")} <= {*options}:
-            return f"{key} takes the name of an option, not {value}: {', '.join(options)}."
-    return "A group takes the names of its options, and no number, boolean or null: --help lists them."
+            return f"{key} needs the name of an option, not {value}: {', '.join(options)}."
+    return "A group needs the name of one of its options, not a number, a boolean or null: --help lists them."
 
 
 def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
@@ -88,7 +94,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
     value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
     name = key.removeprefix("trainer.")
     if name in NOT_TAKEN:
-        return f"{key} is not taken: use {NOT_TAKEN[name]}."
+        return f"{key} is not accepted: use {NOT_TAKEN[name]}."
     if name in TAKEN:
         return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
@@ -161,7 +167,7 @@ def _read(cfg: DictConfig, config_name: str) -> set[str]:
         found = set(re.findall(r"\$\{(\w+)", rest.pop())) - read
         read |= found
         rest += [str(plain.get(name)) for name in found]
-    return {*read, "experiment", "debug", "hydra", "published"}
+    return {*read, "experiment", "debug", "hydra", "kind", "published"}
 
 
 def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
@@ -183,10 +189,10 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """
     trainer: Any = cfg.get("trainer") or {}
     for name in sorted(NOT_TAKEN.keys() & trainer.keys()):
-        raise ConfigError(f"trainer.{name} is not taken: use {NOT_TAKEN[name]}.")
+        raise ConfigError(f"trainer.{name} is not accepted: use {NOT_TAKEN[name]}.")
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         top = _top(override.package or key)  # for GROUP@PLACE, the first word of PLACE
         if top not in read and not override.is_delete():
-            raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that does.")
+            raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that uses it.")

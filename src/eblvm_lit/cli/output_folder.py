@@ -42,7 +42,7 @@ class CheckOutputFolder(Callback):
             self.claims.enter_context(claimed(folder))
             if (folder / "multirun.yaml").is_file() and not OmegaConf.select(config, "sweep.resume"):
                 raise ConfigError(
-                    f"{folder} holds a sweep already: resume it with sweep.resume=true, or choose another folder by "
+                    f"{folder} already contains a sweep: resume it with sweep.resume=true, or choose another folder by "
                     "hydra.sweep.dir=... ."
                 )
 

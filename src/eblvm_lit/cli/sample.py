@@ -25,13 +25,13 @@ def parser() -> argparse.ArgumentParser:
         "eblvm-sample", description="Writes samples.npz, and samples.png of images or points."
     )
     options.add_argument("run", help="the folder of a run or a model, a checkpoint, or a model's name")
-    options.add_argument("overrides", nargs="*", help="another sampler: sampler=NAME sampler.KEY=VALUE")
+    options.add_argument("overrides", nargs="*", help="a sampler other than the run's: sampler=NAME sampler.KEY=VALUE")
     options.add_argument("-n", type=int, default=64, help="number of samples (64)")
     options.add_argument("--seed", type=int, default=0, help="seed of all randomness (0)")
-    options.add_argument("--mean", action="store_true", help="with Gibbs sampling, E[v|h] instead of a draw")
-    options.add_argument("--device", default="cpu", help="where the model goes: cpu, cuda, gpu, auto, ... (cpu)")
-    options.add_argument("--allow-packages", nargs="*", default=[], help="packages of yours that the run names")
-    options.add_argument("--config-dir", help="folder of your configurations, which has them beside it")
+    options.add_argument("--mean", action="store_true", help="with Gibbs sampling, E[v|h] instead of a sample")
+    options.add_argument("--device", default="cpu", help="device of the model: cpu, cuda, gpu, auto, ... (cpu)")
+    options.add_argument("--allow-packages", nargs="*", default=[], help="your packages with classes of the run")
+    options.add_argument("--config-dir", help="your configuration folder, beside your packages")
     options.add_argument("--out", type=Path, help="folder of the files (samples/ in the folder of the run)")
     return options
 

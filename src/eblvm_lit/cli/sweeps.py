@@ -63,7 +63,7 @@ class Sweep(Callback):
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
-            from eblvm_lit.reports.runs import declare_all  # takes seconds, and errors should appear before
+            from eblvm_lit.reports.runs import declare_all  # this import takes seconds; errors should appear earlier
 
             declare_all()
             way = direction(config.optimized_metric or "")
@@ -74,8 +74,8 @@ class Sweep(Callback):
             set_key(config, "hydra.sweeper.direction", "maximize" if way > 0 else "minimize")
         if None not in (config.hydra.sweeper.get("storage"), OmegaConf.select(config, "hydra.sweeper.sampler.seed")):
             sys.exit(
-                "ERROR: All processes that share the study of hydra.sweeper.storage would propose the same points by "
-                "one hydra.sweeper.sampler.seed: leave the seed out, so that each process draws its own."
+                "ERROR: With hydra.sweeper.sampler.seed, all processes that share the study in hydra.sweeper.storage "
+                "would propose the same points: leave the seed out, so that each process draws its own."
             )
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
@@ -117,7 +117,7 @@ def _earlier_sweep(config: DictConfig, named: bool) -> Path:
         if _asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
             return path.parent
     place = own if named else own.parent.parent
-    sys.exit(f"ERROR: sweep.resume=true: {place} has no sweep of this command line; hydra.sweep.dir=FOLDER names one.")
+    sys.exit(f"ERROR: sweep.resume=true: {place} has no sweep of this command line; set hydra.sweep.dir=FOLDER.")
 
 
 def _reason(folder: Path, name: str) -> str:
@@ -125,7 +125,7 @@ def _reason(folder: Path, name: str) -> str:
     log_file = folder / f"{name}.log"
     lines = log_file.read_text().splitlines() if log_file.is_file() else []
     failed = any("][ERROR] " in line for line in lines)
-    return lines[-1].rpartition("][ERROR] ")[2] if failed else "it was stopped, or still runs."
+    return lines[-1].rpartition("][ERROR] ")[2] if failed else "it was stopped, or is still running."
 
 
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
@@ -147,4 +147,4 @@ def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     console = Console(highlight=False)
     console.print(table)
     compare = f"python -m eblvm_lit.reports {shlex.quote(str(root))}"
-    console.print(f"\nCompare them, seeds averaged and with figures:\n  {escape(compare)}", soft_wrap=True)
+    console.print(f"\nCompare them by means over seeds, with figures:\n  {escape(compare)}", soft_wrap=True)

@@ -60,7 +60,7 @@ class _Mean(torch.autograd.Function):
 
 @torch.compiler.allow_in_graph
 class _Gather(torch.autograd.Function):
-    """The gathering of all rows of a tensor from the processes that hold them."""
+    """The gathering of all rows of a tensor from the processes that have them."""
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - used by the derivative

@@ -50,7 +50,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
         what: The name of the rows in the error message, with the configuration key that sets their number.
 
     Raises:
-        ConfigError: If a process would hold fewer than two rows.
+        ConfigError: If a process would get fewer than two rows.
 
     Example:
         >>> check_shared(4, 2)
@@ -60,7 +60,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
     """
     if size > 1 and n < 2 * size:
         raise ConfigError(
-            f"{n} {what} are too few for {size} devices, each of which needs two: take more of them, or lower "
+            f"{n} {what} are too few for {size} devices, each of which needs two: use more of them, or lower "
             "trainer.devices."
         )
 

@@ -16,7 +16,13 @@ log = logging.getLogger(__name__)
 
 
 class MayNotApply(ABC):  # noqa: B024 - the base of metrics and figures, which have abstract methods
-    """The base class of metrics and figures, which may not apply to a run's method and data."""
+    """The base class of metrics and figures, which may not apply to a run's method and data.
+
+    Attributes:
+        needs_labels: Whether the data must have labels.
+    """
+
+    needs_labels = False
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - subclasses use them
         """Return whether the metric can be computed, or the figure drawn, for a method and its data.
@@ -50,5 +56,8 @@ def applicable(what: str, parts: Mapping[str, Part], method: Method, data: Array
     others = [name for name, part in parts.items() if not part.applies(method, data)]
     if others:
         kinds = type(method).__name__, type(data).__name__
-        log.warning("These %s do not apply to %s on %s, and are left out: %s.", what, *kinds, ", ".join(others))
+        unlabelled = data.labels is None and any(parts[name].needs_labels for name in others)
+        hint = " (the data have no labels; of data=array data.label_key or data.label_column names them)"
+        listed = ", ".join(others) + hint * unlabelled
+        log.warning("These %s do not apply to %s on %s, and are left out: %s.", what, *kinds, listed)
     return {name: part for name, part in parts.items() if name not in others}

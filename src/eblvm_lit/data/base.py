@@ -15,7 +15,7 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches, RepeatedBatches
 from eblvm_lit.errors import ConfigError, DataError
 
-__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of"]
+__all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of", "range_of"]
 
 Window = tuple[tuple[float, float], tuple[float, float]]
 
@@ -44,6 +44,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         event_shape: The shape of one example v as models receive it; known before the data are loaded.
         image_shape: The shape (C, H, W) with which v is drawn as an image; None if v is not an image.
         bounds: The window ((x0, x1), (y0, y1)) in which densities are drawn; None if v is not a 2-D point.
+        column_names: The names of the coordinates of v in figures; None for v_1, v_2, ....
         iterations_per_batch: Number of minibatches per item of the training loader; above 1, an item is a list of
             minibatches.
         max_examples: Number of examples, the first ones, that each split keeps at :meth:`setup`, for a quick trial;
@@ -65,6 +66,7 @@ class ArrayDataModule(LightningDataModule, ABC):
     event_shape: ClassVar[tuple[int, ...]]
     image_shape: ClassVar[tuple[int, int, int] | None] = None
     bounds: ClassVar[Window | None] = None
+    column_names: ClassVar[tuple[str, ...] | None] = None
 
     batch_size: PositiveInt = 100
     eval_batch_size: PositiveInt = 1000
@@ -76,6 +78,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.max_examples: int | None = None
         self.splits: Splits = cast(Splits, None)  # set by setup, before anything reads them
         self.labels: Splits | None = None
+        self._earlier = torch.zeros(0, dtype=torch.int64)  # digests of examples that a resumed run was trained on
         self._order: BatchStream | RepeatedBatches | None = None  # for indices_at
 
     def __str__(self) -> str:
@@ -102,6 +105,31 @@ class ArrayDataModule(LightningDataModule, ABC):
     def load_labels(self) -> Splits | None:
         """Read the labels of the examples that :meth:`load` returns, in the same order; None if there are none."""
         return None
+
+    def example_digests(self) -> Splits | None:
+        """Return a digest of each example that :meth:`load` returns, int64 of shape (n,), in the same order.
+
+        By default there are none. A data set whose files may change between runs has them: checkpoints keep them, so
+        that a resumed run and an evaluation find examples that were trained on.
+        """
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sorted digests of the examples for checkpoints, by split, and of those trained on earlier.
+
+        Lightning stores them under the name of the class. Data without digests have no state.
+        """
+        self.setup()
+        digests = self.example_digests()
+        if digests is None:
+            return {}
+        kept = self._kept(digests)._asdict()
+        now = {name: part.unique() for name, part in kept.items()}
+        return {**now, "earlier": self._earlier[~torch.isin(self._earlier, now["train"])]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember the examples that the checkpoint was trained on, should the data have changed since."""
+        self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
         """Return the number of training examples, the first ones, that are not in another split; by default all."""
@@ -134,7 +162,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             )
         # Bytes are not checked: they are always finite, and reading a whole memory-mapped array is slow.
         if array.dtype != torch.uint8 and (n_bad := array.numel() - int(array.isfinite().sum())):
-            raise DataError(f"{where} holds {n_bad} non-finite values among {array.numel()}.")
+            raise DataError(f"{where} contains {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """Convert a batch to the values that models receive: bytes to float32, v = batch / 255; floats are kept."""
@@ -143,6 +171,40 @@ class ArrayDataModule(LightningDataModule, ABC):
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
         """Invert :meth:`as_float` for v in [0, 1]: return round(255 v) as uint8, clamped to [0, 255]."""
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+
+    def in_units(self, v: torch.Tensor) -> torch.Tensor:
+        """Convert v (..., *event_shape), as models receive it, to the units of the data; by default v is in them."""
+        return v
+
+    def from_units(self, x: torch.Tensor) -> torch.Tensor:
+        """Invert :meth:`in_units`: convert examples in the units of the data to v, as models receive it."""
+        return x
+
+    @property
+    def unit_of_v(self) -> torch.Tensor | None:
+        r"""The length of one unit of each coordinate of v, in the units of the data: float64, or None for 1.
+
+        With x in the units of the data, :math:`\log p(x) = \log p(v) - \sum_i \log s_i` and
+        :math:`\nabla_x \log p(x) = \nabla_v \log p(v) / s` for these lengths s.
+        """
+        return None
+
+    @property
+    def log_unit_of_v(self) -> float:
+        r"""The logarithm of the volume of one unit of v, :math:`\sum_i \log s_i`: what log p(v) exceeds log p(x) by."""
+        return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
+
+    @property
+    def window(self) -> Window | None:
+        """The window of v in which densities of points are drawn; None if v is not a 2-D point.
+
+        It is :attr:`bounds` if the data set has them. Otherwise it is chosen by the training points, after
+        :meth:`setup`: the quantiles 0.005 and 0.995 of each coordinate, with a margin of a quarter of their distance.
+        """
+        if self.bounds is not None or self.image_shape is not None or tuple(self.event_shape) != (2,):
+            return self.bounds
+        ends = [range_of(column) for column in self.splits.train.unbind(1)]
+        return ends[0], ends[1]
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
         """Augment a training batch, or one process's shard of it; by default the batch is returned unchanged."""
@@ -223,6 +285,19 @@ class ArrayDataModule(LightningDataModule, ABC):
         """Return the batches of the test split in order; every process reads all of them."""
         self.setup()
         return OrderedBatches(self.splits.test, batch_size=self.eval_batch_size)
+
+
+def range_of(values: torch.Tensor) -> tuple[float, float]:
+    """Return the range in which most of the values (n,) lie: the quantiles 0.005 and 0.995, with a margin of a quarter.
+
+    Example:
+        >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))
+        (-0.243, 1.244)
+    """
+    ordered = values.double().sort().values  # torch.quantile refuses more than 16 million values
+    low, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (0.005, 0.995))
+    margin = (high - low) / 4 or 1.0
+    return round(low - margin, 3), round(high + margin, 3)
 
 
 def image_shape_of(data: ArrayDataModule) -> tuple[int, int, int]:

@@ -146,7 +146,7 @@ class RepeatedBatches:
         for position in range(first, first + len(self)):
             rows = self.rows(position)
             shard = shard_of(len(rows))
-            yield self.array[rows if shard is None else rows[shard.rows]]  # indexing copies
+            yield self.array[rows if shard is None else rows[shard.rows]]  # indexing by a tensor makes a copy
 
 
 class OrderedBatches:

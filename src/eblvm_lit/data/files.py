@@ -8,14 +8,29 @@ from typing import Any
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["FACES", "FACES_URL", "faces_file", "look_for_folder", "visible"]
+__all__ = ["FACES", "FACES_URL", "UNREAD", "faces_file", "look_for_folder", "visible"]
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
+# For the suffix of a file that is no image but may hold some: what it is, and what to do.
+UNREAD = {
+    **dict.fromkeys(
+        (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"),
+        "a video, which is not read: extract its frames as images",
+    ),
+    **dict.fromkeys(
+        (".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zip", ".zst"),
+        "an archive, which is not read: unpack it, and keep it elsewhere",
+    ),
+    **dict.fromkeys(
+        (".avif", ".cr2", ".dcm", ".dng", ".eps", ".exr", ".hdr", ".heic", ".heif", ".jxl", ".nef", ".psd", ".svg"),
+        "an image of a format that is not read: convert it to PNG or JPEG, and keep it elsewhere",
+    ),
+}
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
-    """Raise an error, before torch is imported, if the ``path`` of a data configuration is not a folder with files.
+    """Raise an error, before torch is imported, if a folder of images in a data configuration is not one with files.
 
     Only data sets of this package are checked. What else is missing, each data set reports itself at ``setup``.
 
@@ -26,23 +41,32 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         DataError: If the folder is missing or empty; the message says where it was searched.
 
     Example:
-        >>> look_for_folder({"_target_": "eblvm_lit.data.image_folder.ImageFolder", "path": "nowhere"})
+        >>> target = "eblvm_lit.data.image_folder.ImageFolder"
+        >>> folder = {"_target_": target, "path": "nowhere", "split_folders": None}
+        >>> look_for_folder(folder)
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: There is no folder .../nowhere with images, or folders of them: set ...
+        eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
-    if "path" in data and str(data["_target_"]).startswith("eblvm_lit."):
-        visible(Path(str(data["path"])).expanduser().absolute())
+    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):  # the key of folders of images only
+        folders = [data[name] for name in ("path", "train", "val", "test") if data.get(name) is not None]
+        if not folders:
+            raise DataError("Which images? Set data.path to a folder of images.")
+        for folder in folders:
+            visible(Path(str(folder)).expanduser().absolute())
 
 
 def visible(folder: Path) -> list[Path]:
     """List the entries of a folder, sorted by name, without hidden ones.
 
     Raises:
-        DataError: If the folder is missing or empty.
+        DataError: If the folder is missing or empty, or is a file.
     """
+    if folder.is_file():
+        what = f"a file: arrays and tables are data=array data.path={folder}"
+        raise DataError(f"{folder} is {UNREAD.get(folder.suffix.lower(), what)}.")
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
-        raise DataError(f"There is no folder {folder} with images, or folders of them: set data.path to one.")
+        raise DataError(f"{folder} is not a folder with images, or with subfolders of images: set data.path to one.")
     return entries
 
 
@@ -54,5 +78,5 @@ def faces_file(root: Path) -> Path:
     """
     path = root.expanduser().absolute() / FACES
     if not path.is_file():
-        raise DataError(f"{path} is missing: put {FACES_URL} there or set data.root to the folder that holds it.")
+        raise DataError(f"{path} is missing: put {FACES_URL} there or set data.root to the folder that contains it.")
     return path

@@ -96,7 +96,7 @@ def read_faces(root: Path) -> np.ndarray:
     # Check the digest before scipy reads the file: scipy trusts types and sizes in a damaged file, and may crash with a
     # segmentation fault.
     if hashlib.sha256(content).hexdigest() not in SHA256:
-        raise DataError(f"{path} is damaged or another file, by its SHA-256 sum: put {FACES_URL} there.")
+        raise DataError(f"{path} is damaged or a different file, as its SHA-256 sum shows: put {FACES_URL} there.")
     from scipy.io import loadmat  # imported here, because the import is slow
 
     return loadmat(io.BytesIO(content))[KEY].T.copy()  # a copy, because torch needs writable memory

@@ -19,23 +19,64 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import DataError
 
-__all__ = ["ImageDataModule", "Images", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
+__all__ = ["ImageDataModule", "Images", "PixelData", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
 
 ValueRange = Literal["unit", "symmetric"]
 CHUNK = 4096
 
 
 class Images(NamedTuple):
-    """The training and test parts of an image set as published: uint8 images (n, C, H, W), int64 labels (n, ...)."""
+    """The training and test parts of an image set as published: uint8 images (n, C, H, W), int64 labels (n, ...).
+
+    ``n_val`` is the number of validation images, the last ones of ``train``; None leaves it to ``val_size``.
+    """
 
     train: torch.Tensor
     test: torch.Tensor
     train_labels: torch.Tensor | None = None
     test_labels: torch.Tensor | None = None
+    n_val: int | None = None
 
 
 @dataclass(kw_only=True, eq=False)
-class ImageDataModule(ArrayDataModule):
+class PixelData(ArrayDataModule):
+    """Data whose examples are images: the range of the values that models receive, and mirrored training images.
+
+    Args:
+        value_range: The range of the values of v.
+        flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
+            mirrored depends only on the seed and the iteration.
+        batch_size, eval_batch_size, seed: As in the base class; the seed is also that of the flips.
+    """
+
+    value_range: ValueRange = "unit"
+    flip: bool = False
+
+    def as_float(self, batch: torch.Tensor) -> torch.Tensor:
+        """Convert a batch of bytes to float32 in the value range that models receive; floats are kept."""
+        if batch.dtype == torch.uint8 and self.value_range == "symmetric":
+            return batch.float().div_(127.5).sub_(1)
+        return super().as_float(batch)
+
+    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
+        """Invert :meth:`as_float`: convert floats to bytes, rounded and clamped."""
+        return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
+
+    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
+        """Mirror each image of a batch (B, *event_shape) with probability ½, on the CPU and in place, if ``flip``."""
+        if self.flip:
+            n = len(batch) if shard is None else shard.n
+            flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
+            flipped = flipped if shard is None else flipped[shard.rows]
+            # Mirror with numpy, which is four times as fast as torch for bytes.
+            pixels = batch.view(-1, *self.image_shape).numpy()
+            rows = flipped.numpy()
+            pixels[rows] = pixels[rows][..., ::-1]
+        return batch
+
+
+@dataclass(kw_only=True, eq=False)
+class ImageDataModule(PixelData):
     """Images as uint8 arrays, in memory or memory-mapped; a subclass implements :meth:`read`.
 
         v = x / 255 in [0, 1] ("unit"), or x / 127.5 − 1 in [−1, 1] ("symmetric"),   x in {0..255}^(C x H x W)
@@ -78,8 +119,6 @@ class ImageDataModule(ArrayDataModule):
     class_names: ClassVar[tuple[str, ...] | None] = None
 
     root: str | Path
-    value_range: ValueRange = "unit"
-    flip: bool = False
     val_size: PositiveInt | Fraction = 10_000
     train_on_val: bool = True
     flatten: bool = False
@@ -110,7 +149,7 @@ class ImageDataModule(ArrayDataModule):
         """
         images = self._images
         n = len(images.train)
-        n_val = count_of(self.val_size, len(images.train))
+        n_val = self._n_val
         if n <= n_val:
             hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
             raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
@@ -126,8 +165,13 @@ class ImageDataModule(ArrayDataModule):
     def _images(self) -> Images:
         return self.read()
 
+    @property
+    def _n_val(self) -> int:
+        images = self._images
+        return count_of(self.val_size, len(images.train)) if images.n_val is None else images.n_val
+
     def _split(self, rows: torch.Tensor, test: torch.Tensor) -> Splits:
-        first = len(rows) - count_of(self.val_size, len(rows))
+        first = len(rows) - self._n_val
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
@@ -136,30 +180,7 @@ class ImageDataModule(ArrayDataModule):
         Validation images that are also used for training are the last training images.
         """
         n = len(self.splits.train)
-        n_all = len(self._images.train)
-        return min(n, n_all - count_of(self.val_size, n_all)) if split == "val" else n
-
-    def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch of bytes to float32 in the value range that models receive; floats are kept."""
-        if batch.dtype == torch.uint8 and self.value_range == "symmetric":
-            return batch.float().div_(127.5).sub_(1)
-        return super().as_float(batch)
-
-    def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """Invert :meth:`as_float`: convert floats to bytes, rounded and clamped."""
-        return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
-
-    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Mirror each image of a batch (B, *event_shape) with probability ½, on the CPU and in place, if ``flip``."""
-        if self.flip:
-            n = len(batch) if shard is None else shard.n
-            flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
-            flipped = flipped if shard is None else flipped[shard.rows]
-            # Mirror with numpy, which is four times as fast as torch for bytes.
-            pixels = batch.view(-1, *self.image_shape).numpy()
-            rows = flipped.numpy()
-            pixels[rows] = pixels[rows][..., ::-1]
-        return batch
+        return min(n, len(self._images.train) - self._n_val) if split == "val" else n
 
 
 @dataclass(kw_only=True, eq=False)

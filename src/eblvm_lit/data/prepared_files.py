@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,13 +16,35 @@ from PIL import ExifTags, Image, ImageOps
 from rich.markup import escape
 from rich.progress import track
 
+from eblvm_lit.data.image_depth import in_eight_bits
 from eblvm_lit.errors import DataError
 from eblvm_lit.utils.io import read_cached, write_whole
 
-__all__ = ["decode_image", "decode_once", "fingerprint", "open_image", "size_of"]
+__all__ = ["DamagedImagesError", "decode_image", "decode_once", "fingerprint", "open_image", "size_of"]
+
+Source = TypeVar("Source")
 
 # EPS is not among them, because Pillow would start Ghostscript for it
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+
+
+class DamagedImagesError(DataError):
+    """Image files are missing, damaged or no images; the message names them all.
+
+    Example:
+        >>> print(DamagedImagesError([Path("a.png"), Path("b.png")]))
+        2 files are missing, damaged or no images: mend them or take them out of the folder: a.png, b.png.
+    """
+
+    def __init__(self, paths: Sequence[Path], advice: str = "mend {} or take {} out of the folder") -> None:
+        self.paths = list(paths)
+        if len(paths) == 1:
+            text = f"{paths[0]} is missing, damaged or no image: {advice.format('it', 'it')}."
+        else:
+            listed = ", ".join(map(str, paths))
+            advice = advice.format("them", "them")
+            text = f"{len(paths)} files are missing, damaged or no images: {advice}: {listed}."
+        super().__init__(text)
 
 
 def fingerprint(*parts: object) -> str:
@@ -36,8 +59,8 @@ def fingerprint(*parts: object) -> str:
 
 def decode_once(
     target: Path,
-    files: Callable[[], Sequence[Path]],
-    decode: Callable[[Path], np.ndarray],
+    files: Callable[[], Sequence[Source]],
+    decode: Callable[[Source], np.ndarray],
     shape: tuple[int, int, int],
     n: int | None = None,
 ) -> torch.Tensor:
@@ -48,7 +71,8 @@ def decode_once(
 
     Args:
         target: The ``.npy`` file of the array; its name must identify its content.
-        files: A function that lists the image files in the order of the array; called only if they must be decoded.
+        files: A function that lists the image files, in any form, in the order of the array; called only if they must
+            be decoded.
         decode: A function that returns the pixels of a file, uint8, of the given shape; called from several threads.
         shape: The shape (C, H, W) of an image.
         n: The number of images, which serves to recognise a damaged array; None if only ``files`` knows it.
@@ -57,7 +81,8 @@ def decode_once(
         The array, uint8, shape (n, C, H, W); changes to it are not written to the file.
 
     Raises:
-        DataError: If an image cannot be decoded, or the array cannot be written.
+        DamagedImagesError: With all images that cannot be decoded.
+        DataError: If an image does not fit, or the array cannot be written.
 
     Example:
         >>> import tempfile
@@ -77,44 +102,65 @@ def decode_once(
             raise ValueError(f"{found.dtype} of shape {found.shape}")
         return torch.from_numpy(found)
 
+    def attempt(source: Source) -> np.ndarray | DamagedImagesError:
+        try:
+            return decode(source)
+        except DamagedImagesError as error:  # the others are tried, too, so that one message names all damaged files
+            return error
+
     def write(file) -> None:  # not through a memory map: with a full disk that would kill the process by SIGBUS
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(sources), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            decoded = pool.map(decode, sources)
+            decoded = pool.map(attempt, sources)
             for pixels in track(decoded, f"Preparing {escape(target.stem)}", total=len(sources)):
-                file.write(pixels.tobytes())
+                if isinstance(pixels, DamagedImagesError):
+                    damaged.extend(pixels.paths)
+                else:
+                    file.write(pixels.tobytes())
+        if damaged:
+            raise DamagedImagesError(sorted({*damaged}))
 
     if (known := read_cached(target, read)) is not None:
         return known
     sources = files()
+    damaged: list[Path] = []
     write_whole(target, write)
     return read(target)
 
 
 @contextlib.contextmanager
-def open_image(path: Path) -> Iterator[Image.Image]:
+def open_image(path: Path, page: int = 0) -> Iterator[Image.Image]:
     """Open an image file; its pixels are decoded at their first use, which must be inside the context.
 
+    Args:
+        path: The file.
+        page: The index of the page, of a TIFF file with several.
+
     Raises:
-        DataError: If the file is missing, not an image, too large, or cannot be decoded.
+        DamagedImagesError: If the file is missing, not an image, or cannot be decoded.
+        DataError: If the image is too large.
 
     Example:
         >>> with open_image(Path("nowhere.png")) as image:
         ...     image.size
         Traceback (most recent call last):
-        eblvm_lit.errors.DataError: nowhere.png is missing, damaged or no image: mend it or take it out of the folder.
+        eblvm_lit.data.prepared_files.DamagedImagesError: nowhere.png is missing, damaged or no image: ...
     """
     try:
         with Image.open(path, formats=FORMATS) as image:
+            if page:
+                image.seek(page)
             yield image
+    except DataError:
+        raise
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or take it out of "
+            f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or remove it from "
             "the folder."
         ) from error
     except Exception as error:  # each format raises its own exceptions
-        raise DataError(f"{path} is missing, damaged or no image: mend it or take it out of the folder.") from error
+        raise DamagedImagesError([path]) from error
 
 
 def size_of(image: Image.Image) -> tuple[int, int]:
@@ -131,7 +177,9 @@ def size_of(image: Image.Image) -> tuple[int, int]:
     return image.size[::-1] if lies else image.size
 
 
-def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int | None) -> np.ndarray:
+def decode_image(
+    path: Path, *, mode: str = "RGB", crop: int | None, side: int | None, page: int = 0, white: float | None = None
+) -> np.ndarray:
     """Decode the pixels of an image as a viewer shows it, cropped around its centre and resized.
 
     Args:
@@ -139,13 +187,15 @@ def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int |
         mode: The mode to which the image is converted: ``L`` (grey) or ``RGB``.
         crop: Height and width of the central square in pixels; 0 for the largest square; None for the whole image.
         side: Height and width after antialiased bilinear resampling; None does not resize.
+        page: The index of the page, of a TIFF file with several.
+        white: The value of images of more than 8 bits that becomes 255; None for the largest value of 16 bits.
 
     Returns:
         The pixels, uint8, shape (1, height, width) or (3, height, width).
 
     Raises:
-        DataError: If the file cannot be decoded, the image is smaller than the crop, or its values have 32 bits, whose
-            range is unknown.
+        DamagedImagesError: If the file cannot be decoded.
+        DataError: If the image is smaller than the crop, or its values have 32 bits and ``white`` is not given.
 
     Example:
         >>> import tempfile
@@ -154,13 +204,8 @@ def decode_image(path: Path, *, mode: str = "RGB", crop: int | None, side: int |
         >>> decode_image(path, mode="L", crop=2, side=2).tolist()
         [[[5, 6], [9, 10]]]
     """
-    with open_image(path) as stored:
-        image = ImageOps.exif_transpose(stored)
-    if image.mode.startswith("I;16"):  # Pillow's conversion would clip values at 255
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise DataError(f"{path} has numbers of 32 bits, whose scale is unknown: convert it to 8 bits.")
-    image = image.convert(mode)
+    with open_image(path, page) as stored:
+        image = ImageOps.exif_transpose(in_eight_bits(path, stored, white)).convert(mode)
     width, height = image.size
     crop = min(image.size) if crop == 0 else crop
     if crop is not None:

@@ -30,7 +30,7 @@ __all__ = ["CIFAR10", "CIFAR100", "MNIST", "SVHN", "CelebA", "FashionMNIST", "Pl
 
 FOLDER = "celeba"
 IMAGES = "img_align_celeba"
-CURE = "delete it, and it is downloaded again, or put a whole one there."
+CURE = "delete it, so that it is downloaded again, or put an undamaged copy there."
 
 
 class TorchvisionImages(SmallImageDataModule):
@@ -381,7 +381,7 @@ def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: 
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise DataError(
                 f"{missing} is missing and could not be downloaded ({reason}): put the files of "
-                f"torchvision.datasets.{dataset} there or set data.root to the folder that holds them."
+                f"torchvision.datasets.{dataset} there or set data.root to the folder that contains them."
             ) from error
     for name, md5 in files.items():
         if md5 is not None and not check_integrity(root / name, md5):

@@ -82,7 +82,9 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         barrier()
         images, there = _read(self.folder(draws), n, image_shape_of(data))
         if not there.all():
-            raise ConfigError(f"{self.cache_dir} lacks samples of other processes: set cache_dir to a shared folder.")
+            raise ConfigError(
+                f"{self.cache_dir} lacks samples of other processes: set cache_dir to a folder that all share."
+            )
         return torch.from_numpy(images)
 
     def folder(self, draws: ChainDraws) -> Path:

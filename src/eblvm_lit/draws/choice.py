@@ -12,11 +12,13 @@ from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import Energy, is_movable
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.dynamics import Dynamics
 from eblvm_lit.samplers.gibbs import Gibbs
 from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sampler import Kind, Sampler, in_large_batches
 
 __all__ = ["DrawnAsTheRun", "FittingSampler", "as_sampler", "draws_of"]
@@ -63,7 +65,13 @@ class FittingSampler(Sampler):
         self.step_size = step_size
 
     def fitting(self, energy: Energy | None, *, images: bool) -> Sampler:
-        """Choose Gibbs sampling if p(h|v) and p(v|h) can be sampled, plain Langevin for points, else this sampler."""
+        """Choose the dynamics that suit a model.
+
+        They are the probability flow for a model of every noise level, Gibbs sampling if p(h|v) and p(v|h) can be
+        sampled, plain Langevin dynamics for other models of points, and otherwise those of this sampler.
+        """
+        if isinstance(energy, AtLevel | MarginalAtLevel):
+            return as_sampler(ProbabilityFlow(), energy)
         if Gibbs.supports(energy):
             return as_sampler(Gibbs(n_steps=self.n_steps), energy)
         if not images and is_movable(energy):

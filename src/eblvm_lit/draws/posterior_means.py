@@ -16,7 +16,7 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Compute the posterior means E_q[h|v] of examples in chunks, or the encoder's latents without a posterior.
+    """Compute the posterior means E_q[h|v] of examples in chunks, or an encoder's latents if there is no posterior.
 
     Args:
         method: A method with a posterior or an encoder, on any device.

@@ -53,7 +53,7 @@ class LatentPriorEnergy(Energy):
         super().__init__()
         if generator.h_dim != h_dim:
             raise ConfigError(
-                f"The generator has {generator.h_dim} latents, and the model h_dim={h_dim}: set them alike."
+                f"The generator has {generator.h_dim} latents, but the model has h_dim={h_dim}: set both alike."
             )
         self.event_shape = tuple(generator.event_shape)
         self.h_dim = h_dim

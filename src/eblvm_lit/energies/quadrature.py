@@ -58,7 +58,7 @@ class QuadratureMarginal(MarginalEnergy):
         m = energy.h_dim
         if not energy.continuous or not 1 <= m <= MAX_LATENTS:
             kind = "real" if energy.continuous else "binary"
-            raise ConfigError(f"Quadrature needs 1 to {MAX_LATENTS} real latents, {name} has {m} {kind} ones.")
+            raise ConfigError(f"Quadrature needs 1 to {MAX_LATENTS} real latents, but {name} has {m} {kind} ones.")
         if n_nodes < 5 or n_nodes % 2 == 0 or not half_width > 0:
             raise ConfigError(
                 f"A grid of quadrature needs an odd n_nodes >= 5 and a half_width > 0, not {n_nodes} and {half_width}."
@@ -150,11 +150,11 @@ class QuadratureMarginal(MarginalEnergy):
             mass = self.boundary_mass(some).max().item() if len(some) else 0.0
             if not mass <= tolerance:
                 raise ConfigError(
-                    f"The outermost nodes hold {mass:.1e} of p(h|v), more than {tolerance:g}: raise half_width, or "
-                    "move centre to where the latents are."
+                    f"The outermost nodes have {mass:.1e} of the mass of p(h|v), more than {tolerance:g}: raise "
+                    "half_width, or move centre to where the latents are."
                 )
         error = self.coarse_error(v).max().item()
         if not error <= tolerance:
             raise ConfigError(
-                f"With every second node the free energy is off by {error:.1e}, more than {tolerance:g}: raise n_nodes."
+                f"With half of the nodes the free energy moves by {error:.1e}, more than {tolerance:g}: raise n_nodes."
             )

@@ -30,15 +30,17 @@ class Metric(Declares, MayNotApply):
 
     Attributes:
         collective: Whether all processes compute the metric together; if false, only one of them computes it.
+        needs: In words, for which models and data there are numbers, for the page of all metrics.
     """
 
     collective = False
+    needs = "any method"
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
         """Raise before training the errors that :meth:`evaluate` would raise after it, such as missing files."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Describe, for the table of results, how those numbers were computed that have several ways to compute them.
+        """Describe, for the table of results, how the metric's numbers were computed if there are several ways.
 
         Args:
             method: The method.

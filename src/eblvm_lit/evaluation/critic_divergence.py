@@ -21,10 +21,14 @@ class CriticDivergence(
     ExampleMetric,
     emits={
         # A lower bound has no better direction: it rises when the critic improves, and falls when the model does.
-        "fisher_divergence": Quantity(),
+        "fisher_divergence": Quantity(
+            0, "", "the critic's lower bound of the Fisher divergence of the model from the data"
+        ),
         # The exact divergence depends only on the model, which is given: it is equal for all critics.
-        "fisher_divergence_true": Quantity(),
-        "fisher_divergence_relative_error": Quantity(-1),
+        "fisher_divergence_true": Quantity(
+            0, "", "the exact Fisher divergence, where the density of the data is known"
+        ),
+        "fisher_divergence_relative_error": Quantity(-1, "", "the relative error of the critic's bound"),
     },
 ):
     r"""The Fisher divergence of a model from data, as estimated by a trained critic: ``fisher_divergence``.
@@ -52,6 +56,8 @@ class CriticDivergence(
         >>> list(metric.compute(method, v, torch.Generator()))
         ['fisher_divergence', 'fisher_divergence_true', 'fisher_divergence_relative_error']
     """
+
+    needs = "`method=fisher_critic` and `vages_fisher`"
 
     def __init__(self, *, data_energy: MarginalEnergy | None = None) -> None:
         self.data_energy = data_energy

@@ -19,7 +19,7 @@ __all__ = ["FisherScore"]
 
 class FisherScore(
     ExampleMetric,
-    emits={"fisher": Quantity(-1)},
+    emits={"fisher": Quantity(-1, "", "the score-matching loss: the Fisher divergence minus a constant of the data")},
 ):
     r"""The mean score-matching loss of the exact marginal, ``fisher``; lower is better, and it may be negative.
 
@@ -42,6 +42,8 @@ class FisherScore(
         >>> list(FisherScore().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['fisher']
     """
+
+    needs = "a tractable F(v); above 100 dimensions only models with a closed form, such as a GRBM"
 
     def __init__(self, *, max_differentiated: PositiveInt = 100) -> None:
         self.max_differentiated = max_differentiated

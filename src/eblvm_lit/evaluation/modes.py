@@ -77,7 +77,11 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
 class Modes(
     DrawnAsTheRun,
     Metric,
-    emits={"modes": Quantity(1), "samples_at_modes": Quantity(1), "rarest_mode": Quantity(1)},
+    emits={
+        "modes": Quantity(1, "modes", "the number of the data's modes that samples find"),
+        "samples_at_modes": Quantity(1, "", "the share of samples within 3 standard deviations of some mode"),
+        "rarest_mode": Quantity(1, "", "the smallest share of a mode, in units of its fair share"),
+    },
 ):
     r"""The number of a Gaussian mixture's modes that the model's samples cover, and the share of samples near a mode.
 
@@ -116,6 +120,8 @@ class Modes(
         >>> list(Modes(n_samples=50, sampler=Gibbs(n_steps=2)).evaluate(method, data, "test", torch.Generator()))
         ['modes', 'samples_at_modes', 'rarest_mode']
     """
+
+    needs = "sets of points that are mixtures of Gaussians (`..._blobs`, `twenty_five_gaussians`)"
 
     def __init__(
         self,

@@ -173,7 +173,11 @@ def check_images(event_shape: Sequence[int], name: str) -> None:
 
 class OutOfDistribution(
     ExampleMetric,
-    emits={"auroc_*": Quantity(1), "aupr_*": Quantity(1), "fpr95_*": Quantity(-1)},
+    emits={
+        "auroc_*": Quantity(1, "", "the area under the curve of true against false positives; 0.5 is chance"),
+        "aupr_*": Quantity(1, "", "the area under the curve of precision against recall"),
+        "fpr95_*": Quantity(-1, "", "the share of outliers taken for data where 95 % of the data are kept"),
+    },
 ):
     r"""The detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
@@ -198,6 +202,8 @@ class OutOfDistribution(
         >>> list(metric.compute(method, torch.zeros(5, 2), torch.Generator()))
         ['auroc_noise', 'aupr_noise', 'fpr95_noise']
     """
+
+    needs = "a tractable F(v), or an energy with a posterior or an encoder"
 
     def __init__(self, *, sets: Mapping[str, OutlierSet | None], n_particles: PositiveInt = 10) -> None:
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
@@ -226,7 +232,7 @@ class OutOfDistribution(
         def scores(x: Tensor, name: str, generator: torch.Generator) -> Tensor:
             found = outlier_score(method.parts, x, generator, n_particles=self.n_particles)
             if found.isnan().any():
-                raise ConfigError(f"The energy of {name} is not a number, and so has no rank among others.")
+                raise ConfigError(f"The energy of {name} is NaN for some examples, which therefore cannot be ranked.")
             return found
 
         inside = scores(v, "test data", keyed("data"))

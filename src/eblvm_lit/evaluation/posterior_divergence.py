@@ -22,7 +22,12 @@ ROWS = 100
 
 class PosteriorDivergence(
     ExampleMetric,
-    emits={"posterior_kl": Quantity(-1, "nats"), "posterior_fisher": Quantity(-1)},
+    emits={
+        "posterior_kl": Quantity(-1, "nats", "KL(q(h|v) || p(h|v)); 0 where the posterior is exact"),
+        "posterior_fisher": Quantity(
+            -1, "", "the Fisher divergence of q(h|v) from p(h|v); 0 where the posterior is exact"
+        ),
+    },
 ):
     r"""The divergences of q(h|v) from p(h|v), averaged over the examples v.
 
@@ -47,6 +52,8 @@ class PosteriorDivergence(
         >>> list(PosteriorDivergence().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['posterior_kl']
     """
+
+    needs = "methods with a posterior: KL with a tractable F(v), Fisher with real latents"
 
     def __init__(self, *, n_particles: PositiveInt = 10) -> None:
         self.n_particles = n_particles

@@ -26,7 +26,11 @@ NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduc
 
 class LinearProbe(
     Metric,
-    emits={NAMES[0]: Quantity(1), **dict.fromkeys(NAMES[1:], Quantity())},  # those of pixels do not judge the method
+    emits={  # the accuracies on pixels have no direction, because they do not judge the method
+        NAMES[0]: Quantity(1, "", "the accuracy of a linear classifier of posterior means"),
+        NAMES[1]: Quantity(0, "", "the accuracy of the same classifier of pixels"),
+        NAMES[2]: Quantity(0, "", "the accuracy of the same classifier of as many principal components as latents"),
+    },
 ):
     r"""The accuracy of a linear support vector machine on posterior means, and on pixels for comparison.
 
@@ -61,6 +65,9 @@ class LinearProbe(
         >>> list(LinearProbe(n_train=100, pixels=False).evaluate(method, data, "test", torch.Generator()))
         ['probe_accuracy']
     """
+
+    needs = "methods with a posterior or an encoder, and data with labels"
+    needs_labels = True
 
     def __init__(
         self,

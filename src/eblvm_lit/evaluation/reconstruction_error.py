@@ -22,7 +22,7 @@ ROWS = 100
 
 class ReconstructionError(
     ExampleMetric,
-    emits={"rmse": Quantity(-1)},
+    emits={"rmse": Quantity(-1, "", "the root mean squared error of reconstructions, per pixel, in the units of v")},
 ):
     r"""The root mean squared error of a generator's reconstructions, per dimension of v: ``rmse``.
 
@@ -45,6 +45,8 @@ class ReconstructionError(
         >>> list(ReconstructionError().compute(method, torch.zeros(5, 2), torch.Generator()))
         ['rmse']
     """
+
+    needs = "methods with an encoder and a generator"
 
     def __init__(self, *, batch_statistics: bool = False) -> None:
         self.batch_statistics = batch_statistics

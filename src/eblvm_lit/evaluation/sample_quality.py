@@ -36,6 +36,7 @@ class SampleQuality(Metric):
         n_samples_at_validation: Number of the model's images at each validation.
     """
 
+    needs = "images (`points`: vectors), and a model or a generator that can be sampled"
     collective = True
 
     def __init__(
@@ -71,13 +72,13 @@ class SampleQuality(Metric):
         for name, criterion in self.criteria.items():
             if n < criterion.fewest:
                 raise ConfigError(
-                    f"The criterion {name} needs {criterion.fewest} samples and as many examples, and there are {n}: "
+                    f"The criterion {name} needs {criterion.fewest} samples and as many examples, but has only {n}: "
                     "draw more samples, also at validations, or lower its settings."
                 )
         self._load(method, data)
         if self.logits and not self.features.classifies:
             raise ConfigError(
-                f"The network {self.features.name} knows no classes, which the Inception score needs: set "
+                f"The network {self.features.name} has no classes, which the Inception score needs: set "
                 "criteria.inception_score=null."
             )
 

@@ -23,7 +23,7 @@ ROWS = 200
 
 class SteinDiscrepancy(
     ExampleMetric,
-    emits={"ksd": Quantity(-1)},
+    emits={"ksd": Quantity(-1, "", "the squared kernelized Stein discrepancy; 0 on average for a perfect model")},
 ):
     r"""The squared kernelized Stein discrepancy, ``ksd``: a U-statistic over all pairs of different examples.
 
@@ -45,6 +45,8 @@ class SteinDiscrepancy(
         >>> list(SteinDiscrepancy().compute(method, torch.randn(5, 2), torch.Generator()))
         ['ksd']
     """
+
+    needs = "a tractable F(v)"
 
     def __init__(
         self, *, bandwidth: PositiveFloat | Literal["median"] = "median", max_points: PositiveInt = 2000

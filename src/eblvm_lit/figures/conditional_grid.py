@@ -27,6 +27,8 @@ class Conditional(Picture):
 
     The latent is the mean of the posterior at the image or, without a posterior, the output of the encoder.
 
+    If the samples resemble their image, the latent says much about v; if all four groups look alike, it says little.
+
     .. math:: v \sim p(v|h), \quad h = E_q[h|v_0]
 
     Reference: Bao et al. 2020, section 5.2, and code: 25 samples for each of four images, with labels 0, 1, 4 and 9.

@@ -13,7 +13,7 @@ from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.log_partition import exact_log_partition
-from eblvm_lit.figures.base import Picture, new_figure, plane
+from eblvm_lit.figures.base import Picture, new_figure, plane, window_in_units
 from eblvm_lit.methods.base import Method
 
 __all__ = ["Density", "density_on_grid"]
@@ -67,6 +67,10 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
 class Density(Picture):
     """A figure of the densities of two-dimensional data and of the model, in one window and on one colour scale.
 
+    The left panel is a histogram of the training points, the right panel the density of the model. A good model has the
+    same bright regions and as little mass between them. A bright region that is missing at the right is a mode that the
+    model has lost; a bridge between two regions is mass that the objective hardly sees.
+
     Args:
         n_cells: Number of cells along each axis of the grid on which the model's density is drawn.
         n_bins: Number of bins along each axis of the data's histogram.
@@ -92,19 +96,22 @@ class Density(Picture):
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw the figure if the data have a window and the model a free energy; see :meth:`Picture.draw`."""
         energy = method.parts.energy
-        if data.bounds is None or not isinstance(energy, MarginalEnergy):
+        window = data.window
+        if window is None or not isinstance(energy, MarginalEnergy):
             return None
-        observed = self._histogram(data.splits.train, data.bounds)
-        model = density_on_grid(energy, data.bounds, self.n_cells)
+        area = math.exp(data.log_unit_of_v)  # of one unit of v, in the units of the data
+        observed = self._histogram(data.splits.train, window) / area
+        model = density_on_grid(energy, window, self.n_cells) / area
+        shown = window_in_units(data)
         figure = new_figure(7.6, 3.6)
         names = (
             f"data: {len(data.splits.train):,} points",
             f"{type(energy).__name__}: {energy.h_dim} latent units",
         )
-        panels = plane(figure, data.bounds, names)
+        panels = plane(figure, shown, names, data.column_names)
         style = {"origin": "lower", "cmap": COLOURS, "vmin": 0, "vmax": self._brightest(observed, model)}
         for panel, density in zip(panels, (observed, model), strict=True):
-            image = panel.imshow(density.numpy(), extent=(*data.bounds[0], *data.bounds[1]), **style)
+            image = panel.imshow(density.numpy(), extent=(*shown[0], *shown[1]), aspect=panel.get_aspect(), **style)
         # The colour bar is an inset of the panel, because only insets have exactly the panel's height.
         bar = figure.colorbar(image, cax=panels[1].inset_axes((1.05, 0, 0.05, 1)), extend="max")
         bar.set_label("$p(v)$")

@@ -18,6 +18,10 @@ __all__ = ["Filters"]
 class Filters(Picture):
     """A figure of the columns of a GRBM's coupling U as images, each with its own grey scale; medium grey is zero.
 
+    A filter is, up to a factor, what a latent adds to the mean of v when it is 1. Filters with strokes or parts of
+    objects show that the latents have learned something; filters that look like noise show that they have not been
+    trained long enough, or are not used.
+
     Args:
         n: Number of columns; the first ones are drawn.
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from eblvm_lit.figures.style import new_figure, styled
 
-__all__ = ["image_grid", "tile"]
+__all__ = ["image_grid", "label_rows", "tile"]
 
 
 def tile(
@@ -82,3 +83,25 @@ def image_grid(
             panel.set_axis_off()
             panel.set_title(title)
     return figure
+
+
+@styled
+def label_rows(panel: Axes, labels: Sequence[str], height: int) -> None:
+    """Write a label to the left of each row of images of a panel, and make its figure wider by the space for them.
+
+    Args:
+        panel: A panel of :func:`image_grid`.
+        labels: The labels, from the top row down.
+        height: The height of an image, in pixels.
+
+    Example:
+        >>> figure = image_grid([[("", torch.zeros(6, 9))]], (1, 3, 3), columns=2)
+        >>> label_rows(figure.axes[0], ["first", "second", "third"], 3)
+        >>> [(text.get_text(), text.get_position()) for text in figure.axes[0].texts][:2]
+        [('first', (-1.5, 1.0)), ('second', (-1.5, 5.0))]
+    """
+    figure = panel.get_figure(root=True)
+    if figure is not None:
+        figure.set_figwidth(figure.get_figwidth() + 0.07 * max(map(len, labels)))
+    for row, label in enumerate(labels):
+        panel.text(-1.5, row * (height + 1) + (height - 1) / 2, label, ha="right", va="center")

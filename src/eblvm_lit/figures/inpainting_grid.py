@@ -14,7 +14,7 @@ from eblvm_lit.draws.coding import encode
 from eblvm_lit.draws.masks import Mask
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
-from eblvm_lit.figures.image_grid import image_grid
+from eblvm_lit.figures.image_grid import image_grid, label_rows
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.conditional import can_inpaint, inpaint
 from eblvm_lit.samplers.sample_noise import SampleNoise
@@ -27,7 +27,10 @@ GREY = 128  # colour of missing pixels
 
 
 class Inpainting(Picture):
-    """A figure of test images in the first row, their known pixels in the second, and completions below.
+    """A figure of test images in the first row, their known pixels in the second and completions below, each row named.
+
+    A good completion continues the strokes at the edge of the known pixels, and the completions of one image differ
+    where the known pixels leave a choice.
 
     Reference: Bao et al. 2021, code; Li et al. 2019.
 
@@ -97,5 +100,9 @@ class Inpainting(Picture):
         keep = keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))
         board = torch.cat([pixels, known, data.as_bytes(full).view(-1, *data.image_shape).cpu()])
-        panel = "images, what is kept of them, completions", board
-        return image_grid([[panel]], data.image_shape, columns=len(v), width=0.6 * len(v))
+        figure = image_grid([[("", board)]], data.image_shape, columns=len(v), width=0.6 * len(v))
+        numbers = range(1, self.n_completions + 1)
+        label_rows(
+            figure.axes[0], ["image", "known pixels", *(f"completion {i}" for i in numbers)], data.image_shape[1]
+        )
+        return figure

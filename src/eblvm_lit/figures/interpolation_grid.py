@@ -40,6 +40,9 @@ class Interpolation(Picture):
     et al. 2020, code (``shared_noise=false rho=null``), and Bao et al. 2021, code (``shared_noise=true``, with rho 1 on
     MNIST, 5 on CIFAR10 and 3 on CelebA).
 
+    Neighbours should change little, and images between two kinds should still look like images. Equal images
+    everywhere mean that v does not depend on the latents.
+
     Args:
         sampler: The sampler of p(v|h); None for a method with a generator, which draws G(h).
         n: Number of points along each line and each side of the parallelogram.

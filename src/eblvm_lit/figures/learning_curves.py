@@ -49,6 +49,8 @@ def curves_of(csv_path: str | Path) -> dict[str, Curve]:
 def draw_curves(csv_path: str | Path) -> Figure | None:
     """Draw the metrics of a run over its iterations, each in a small panel; equal curves share a panel.
 
+    Metrics that never change are left out, unless none changes.
+
     Long curves are drawn as thin lines, with their running mean as a thick line. The y axis is logarithmic if the
     values are positive and span two orders of magnitude.
 
@@ -63,6 +65,8 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
         True
     """
     curves = _merge_equal(curves_of(csv_path)) if Path(csv_path).is_file() else {}
+    # A number that never changes needs no panel, such as the true Fisher divergence of fixed data.
+    curves = {name: (x, y) for name, (x, y) in curves.items() if np.ptp(y) > 0} or curves
     if not curves:
         return None
     columns = min(3, len(curves))
@@ -121,6 +125,11 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
 
 class LearningCurves(Picture):
     """A figure of the learning curves of a run, read from its metrics file.
+
+    There is one panel for each number, with the iterations along the horizontal axis; long curves are drawn pale, with
+    their running mean on top. The losses of the levels need not fall: score-matching losses have a floor that is not 0,
+    and the losses of energies that are trained against a generator go up and down. Look whether val/ numbers still
+    improve at the end, and whether a gradient norm grows.
 
     Args:
         csv_path: The run's ``metrics.csv``.

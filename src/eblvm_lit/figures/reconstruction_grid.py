@@ -18,6 +18,9 @@ __all__ = ["Reconstructions"]
 class Reconstructions(Picture):
     r"""A figure of pairs of test images v and reconstructions :math:`G(\mu(v))`, each to the right of its image.
 
+    A reconstruction of another digit or face means that the latents have lost what distinguishes the image; a blurred
+    one, that they keep too few details.
+
     Args:
         n: Number of pairs, of the first images of the test split.
         columns: Number of pairs in a row.

@@ -11,7 +11,7 @@ from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import draws_of
 from eblvm_lit.draws.generator import GeneratedImages
-from eblvm_lit.figures.base import Picture, new_figure, plane
+from eblvm_lit.figures.base import Picture, new_figure, plane, window_in_units
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import COLOURS
 from eblvm_lit.methods.base import Method
@@ -25,6 +25,9 @@ __all__ = ["Samples"]
 
 class Samples(Picture):
     """A figure of samples beside the same number of training examples: dots in the plane, or images.
+
+    Compare the two panels: are samples as sharp and as varied as the data? Samples that are all alike, or noise, may be
+    the fault of the sampler as well as of the model: compare two samplers before you judge the model.
 
     The samples are drawn in the run's way, which :func:`~eblvm_lit.draws.choice.draws_of` chooses, with the run's seed.
     With Gibbs sampling, dots are samples of p(v|h) at the chains' last latents, and images are the means E[v|h], as in
@@ -72,7 +75,7 @@ class Samples(Picture):
         """Draw the figure if the data are images or have a window; see :meth:`Picture.draw`."""
         images = data.image_shape is not None
         draws = self._draws(method, data)
-        if draws is None or (not images and data.bounds is None):
+        if draws is None or (not images and data.window is None):
             return None
         n = self.n if images else self.n_points
         with progress_bar("samples", n * draws.n_steps, visible=draws.n_steps > 0) as on_step:
@@ -84,8 +87,9 @@ class Samples(Picture):
             limits = float(examples.min()), float(examples.max())
             return image_grid([panels], data.image_shape, limits=limits)
         figure = new_figure(7.6, 3.9)
-        for axes, (_, v) in zip(plane(figure, data.bounds, ("data", draws.title)), panels, strict=True):
-            axes.scatter(v[:, 0], v[:, 1], s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
+        shown = plane(figure, window_in_units(data), ("data", draws.title), data.column_names)
+        for axes, (_, v) in zip(shown, panels, strict=True):
+            axes.scatter(*data.in_units(v).T, s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
         figure.draw_without_rendering()  # panels of fixed aspect need two layout passes; saving does only one
         return figure
 

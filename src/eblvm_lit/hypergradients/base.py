@@ -49,7 +49,7 @@ class BilevelProblem(NamedTuple):
         information: A function of (phi, w) that returns the Fisher information of q(h|v; phi), averaged over the
             minibatch, times w.
         mean: A function that maps named tensors, which are means over this process' examples, to their means over the
-            whole minibatch; None if this process holds all examples.
+            whole minibatch; None if this process has all examples.
         energy: The model, for a hypergradient that refines q(h|v) with it.
         posterior: The posterior q, for such a hypergradient.
         latent_noise: The noise of the ``n_latents`` latents of each v that the hypergradient draws, shape
@@ -169,6 +169,6 @@ def needs_adam(lower: LowerLevel) -> None:
     """
     if not isinstance(lower.optimizer, Adam):
         raise ConfigError(
-            f"The hypergradient reads the second moments of phi's Adam, and {type(lower.optimizer).__name__} has none: "
-            "use optimizer=adam, or preconditioner=none where there is one."
+            f"The hypergradient needs Adam's second moments of phi, and {type(lower.optimizer).__name__} has none: use "
+            "optimizer=adam or, if the hypergradient has a preconditioner, preconditioner=none."
         )

@@ -97,8 +97,8 @@ class FixedPoint(Hypergradient):
         posterior = lower.posterior
         if not posterior.has_natural_params:
             raise ConfigError(
-                f"{type(posterior).__name__} is no exponential family with natural parameters that "
-                "hypergradient=fixed_point could step: use a Bernoulli or Gaussian posterior, or another hypergradient."
+                f"{type(posterior).__name__} is no exponential family, whose natural parameters "
+                "hypergradient=fixed_point updates: use a Bernoulli or Gaussian posterior, or another hypergradient."
             )
         if self.precision == "stepped" and not posterior.continuous:
             raise ConfigError(

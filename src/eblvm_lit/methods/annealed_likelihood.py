@@ -135,7 +135,7 @@ class AnnealedLikelihood(Method):
         return networks if self.posterior is None else {**networks, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the only group, which holds all parameters of the model."""
+        """Return the only group, which contains all parameters of the model."""
         return {"model": ParamGroup("theta", self.optimizer)}
 
     @property

@@ -37,7 +37,11 @@ class Method(
     Declares,
     pl.LightningModule,
     ABC,
-    emits={"loss": Quantity(-1), "train/*_loss": Quantity(-1), "train/*_grad_norm": Quantity()},
+    emits={
+        "loss": Quantity(-1, "", "the validation loss of the method, which chooses the best checkpoint by default"),
+        "train/*_loss": Quantity(-1, "", "the loss of a level on its minibatch"),
+        "train/*_grad_norm": Quantity(0, "", "the norm of a level's gradient, before clipping"),
+    },
 ):
     """The base class of all methods.
 
@@ -348,7 +352,9 @@ class Method(
             ConfigError: If the trainer has no ``max_steps``.
         """
         if self.trainer.max_steps < 1:
-            raise ConfigError("Minibatches have no end here: give the Trainer max_steps, the number of iterations.")
+            raise ConfigError(
+                "The stream of minibatches has no end: give the Trainer max_steps, the number of iterations."
+            )
         self.compiled = None
         self._generator = torch.Generator(self.device)
         # All processes have the same noise seed: each draws the noise of the whole minibatch and keeps that of its own

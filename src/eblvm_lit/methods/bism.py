@@ -52,7 +52,7 @@ class BiSM(Method):
         lower_noise: With ``fresh``, as in the paper, each lower step perturbs the data with new noise, which costs one
             more pass through the model's network of v. With ``shared`` the K lower steps and the unrolled steps use
             the perturbed data of the upper level, so that the network of v is evaluated only once in an iteration.
-            Latents are drawn anew in each step in either case.
+            In either case each step draws new latents.
         seed: The seed of all random numbers.
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
@@ -140,7 +140,9 @@ class BiSM(Method):
     @property
     def parts(self) -> MethodParts:
         """Return the energy, posterior, objective and divergence."""
-        return MethodParts(self.energy, self.posterior, None, self.objective, self.divergence)
+        energy = self.objective.of_data(self.energy)
+        posterior = self.objective.of_data(self.posterior)
+        return MethodParts(energy, posterior, None, self.objective, self.divergence)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """Return the tensors that the hypergradient keeps from one iteration to the next."""

@@ -97,7 +97,7 @@ class ContrastiveDivergence(Method):
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the only group, which holds all parameters of the model."""
+        """Return the only group, which contains all parameters of the model."""
         return {"model": ParamGroup("theta", self.optimizer)}
 
     @property

@@ -136,7 +136,7 @@ class LossMethod(Method):
         if posterior is None and divergence is None:
             return
         if posterior is None or divergence is None:
-            raise ConfigError("A posterior needs a divergence to be fitted by: give both, or null for both.")
+            raise ConfigError("A posterior is fitted by a divergence: give both, or null for both.")
         self.fit = PosteriorFit(
             energy=self.energy,
             posterior=posterior,

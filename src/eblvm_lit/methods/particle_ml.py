@@ -29,7 +29,7 @@ class ParticleML(ContrastiveDivergence):
     The particles count as constants in the gradient, which tends to that of -log p(v) if the particles keep up with
     theta. Each iteration moves the particles of its minibatch and those of the model by a few steps. All particles are
     kept from one iteration to the next, and in checkpoints. The h_n take the memory of n_train x m numbers, where m is
-    the number of latents. With ``chain=gibbs`` h_n is drawn anew from p(h|v_n), and nothing is kept for the examples.
+    the number of latents. With ``chain=gibbs`` h_n is drawn again from p(h|v_n), and nothing is kept for the examples.
     Neither a posterior network nor the free energy is needed. If several processes share a minibatch, each keeps a copy
     of all particles. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both kinds of particles.
 

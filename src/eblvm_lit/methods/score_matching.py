@@ -70,7 +70,7 @@ class ScoreMatching(LossMethod):
     @property
     def parts(self) -> MethodParts:
         """Return the energy and the objective."""
-        return MethodParts(energy=self.energy, objective=self.objective)
+        return MethodParts(energy=self.objective.of_data(self.energy), objective=self.objective)
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of the objective and of the score."""

@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The state of training before an iteration, which maps it, the minibatch and the noise to the next state.
+    """The state of training; an iteration maps it, a minibatch and noise to the state before the next iteration.
 
     Attributes:
         params: The parameters of each network, by the network's name: ``theta``, ``phi``, ...

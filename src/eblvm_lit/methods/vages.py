@@ -85,12 +85,12 @@ class VaGES(LossMethod):
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
         if not objective.pointwise:
             raise ConfigError(
-                f"VaGES estimates the score and its theta-gradient, and {type(objective).__name__} differentiates the "
-                "score by v, of which there is no estimate: use objective=dsm, mdsm or ksd, or method=bism."
+                f"VaGES cannot estimate the derivative of the score by v, which {type(objective).__name__} needs: use "
+                "objective=dsm, mdsm or ksd, or method=bism."
             )
         score.check(energy)
         if score.needs_posterior and (posterior is None or divergence is None):
-            raise ConfigError(f"{type(score.particles).__name__} need a posterior and a divergence to fit it by.")
+            raise ConfigError(f"{type(score.particles).__name__} need a posterior, and a divergence that fits it.")
         fitted = (posterior, divergence) if score.needs_posterior else (None, None)
         self.objective = objective
         self.score = score
@@ -107,7 +107,9 @@ class VaGES(LossMethod):
     @property
     def parts(self) -> MethodParts:
         """Return the energy, the objective, and the posterior with its divergence if there is one."""
-        return super().parts._replace(objective=self.objective)
+        energy = self.objective.of_data(self.energy)
+        posterior = None if self.posterior is None else self.objective.of_data(self.posterior)
+        return super().parts._replace(energy=energy, posterior=posterior, objective=self.objective)
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
         """Share the upper level's perturbed data with the lower level, if there is one and its noise is shared.

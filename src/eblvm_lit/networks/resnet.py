@@ -106,7 +106,7 @@ class ResNet(nn.Module):
             return self.checkpoint and torch.is_grad_enabled()
         if self.training:
             raise ConfigError(
-                "network.checkpoint=true saves memory in gradients of first order by plain autograd alone, as "
-                "method=cd method.compile=false takes them and score matching does not: use network.checkpoint=false."
+                "network.checkpoint=true saves memory only for first-order gradients by plain autograd, which "
+                "method=cd method.compile=false uses and score matching does not: use network.checkpoint=false."
             )
         return False

@@ -28,11 +28,11 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
     """
     shape = tuple(v_shape)
     if None in shape:  # the images come from a folder and are not resized to one size
-        raise ConfigError(f"v_shape {list(shape)} leaves open how large an image is: set data.size.")
+        raise ConfigError(f"v_shape {list(shape)} does not say how large an image is: set data.size.")
     if shape[1] % factor or shape[2] % factor:
         raise ConfigError(
             f"v_shape {list(shape)} must have a height and a width that are multiples of {factor}: "
-            "pad or resize the images, or take a network that fits them."
+            "pad or resize the images, or choose a network that fits them."
         )
     return cast("tuple[int, int, int]", shape)
 
@@ -53,13 +53,13 @@ def halvings(v_shape: Sequence[int], last: int = 4) -> int:
         >>> halvings([3, 28, 28])
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] has no network: height and width must be the same, ...
+        eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] fits no such network: height and width must be equal, ...
     """
     _, height, width = image_shape(v_shape, 1)
     n = (height // last).bit_length() - 1
     if height != width or n < 1 or height != last * 2**n:
         raise ConfigError(
-            f"v_shape {list(v_shape)} has no network: height and width must be the same, {2 * last}, {4 * last}, "
+            f"v_shape {list(v_shape)} fits no such network: height and width must be equal, {2 * last}, {4 * last}, "
             f"{8 * last} or another doubling of it: pad or resize the images."
         )
     return n

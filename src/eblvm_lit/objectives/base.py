@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.core.minibatch import Minibatch
@@ -16,6 +17,7 @@ __all__ = ["Noise", "Objective", "ScoreFunction"]
 
 Noise = dict[str, Tensor]
 ScoreFunction = Callable[[Tensor], Tensor]
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class Objective(ABC):
@@ -34,7 +36,7 @@ class Objective(ABC):
             None for equal weights.
     """
 
-    words: str = "an objective of one's own"
+    words: str = "a user's own objective"
     pointwise: bool
     perturbs: bool = False
     lower_weight: Callable[[Noise], Tensor | float] | None = None
@@ -50,6 +52,13 @@ class Objective(ABC):
     @abstractmethod
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Compute the loss of each example, shape (B,), at the perturbed v."""
+
+    def of_data(self, network: Module) -> Module:
+        """Return the energy or the posterior of the data v, for metrics, figures and samplers.
+
+        It is the trained network itself, unless the objective trains a network of perturbed data and their noise level.
+        """
+        return network
 
     def float32_reason(self) -> str | None:
         """Return why the objective needs float32 rather than mixed precision, or None if it does not.
@@ -79,7 +88,7 @@ class Objective(ABC):
         """
         if not self.pointwise:
             raise ConfigError(
-                f"{type(self).__name__} is not a function of the score's values alone: use method=bism, or an "
-                "objective that is pointwise."
+                f"{type(self).__name__} depends on more than the score's values: use method=bism, or an objective that "
+                "is pointwise."
             )
         return grad(lambda s: self.loss(lambda x: s, v, noise).sum())(s)  # noqa: ARG005

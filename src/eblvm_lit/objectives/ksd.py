@@ -109,11 +109,11 @@ class KSD(Objective):
         """Raise a ConfigError for a number n of examples that cannot be paired."""
         if self.pairs != "all" and n % 2:
             raise ConfigError(
-                f"KSD pairs the two halves of a minibatch, which {n} examples do not have: choose an even "
-                "data.batch_size that leaves no odd rest, or objective.pairs=all."
+                f"KSD pairs the two halves of a minibatch, but {n} examples cannot be halved: choose an even "
+                "data.batch_size that leaves no odd last minibatch, or objective.pairs=all."
             )
         if n < 2:
-            raise ConfigError("KSD is a mean over pairs, and one example has none: choose another data.batch_size.")
+            raise ConfigError("KSD is a mean over pairs, but one example forms none: choose another data.batch_size.")
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Return no noise, because the loss is not random."""

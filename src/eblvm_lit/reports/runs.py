@@ -83,7 +83,7 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
             if (folder / "metrics.json").is_file():
                 runs.append(_read_run(folder, config))
             else:
-                left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or still runs"
+                left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or is still running"
         except Exception as error:  # a folder that no run has written may contain anything
             left_out[folder] = escaped(f"unreadable: {' '.join(str(error).split())[:200]}")
     if not runs:
@@ -117,7 +117,7 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
     if large := [name for name, value in metrics.items() if not abs(value) < LARGEST]:
         raise DataError(f"{large[0]} is {metrics[large[0]]}")
     if not isinstance(config["method._target_"], str) or not isinstance(config["data._target_"], str):
-        raise DataError("the class of its method or of its data is no name")
+        raise DataError("its configuration names no class for the method or the data")
     command = read_command(folder)
     asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in command.get("overrides", []))
     choices = {

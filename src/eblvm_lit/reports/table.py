@@ -181,13 +181,13 @@ def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataF
 
 def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     """Write the notes below the tables, as far as they apply, one sentence each."""
-    notes = ["Mean ± sample standard deviation over n runs that differ in their seed alone."]
+    notes = ["Mean ± sample standard deviation over n runs that differ only in their seed."]
     if summary["low"].notna().any():
         notes.append("[ ]: the 95 % confidence interval of the mean, by Student's t.")
     if summary["best"].ne("").any():
         notes.append(f"{BEST} The best mean; {BEST_OF_METHOD} the best of its method.")
         notes.append(
-            "p: t test of the two best, paired by seed or Welch's, not corrected for their choice among several."
+            "p: t test of the two best, paired by seed or Welch's, not corrected for choosing them among several."
         )
     if summary["worse"].eq(True).any():
         notes.append(f"{WORSE} The mean is worse than the published number (↑ higher is better, ↓ lower is better).")

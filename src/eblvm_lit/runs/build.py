@@ -75,7 +75,7 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
     method = instantiate(cfg.method, "method", packages, Method)
     if method.event_shape != data.event_shape:
         raise ConfigError(
-            f"The model takes v of shape {method.event_shape}, the data have {tuple(data.event_shape)}: "
+            f"The model takes v of shape {method.event_shape}, but the data have {tuple(data.event_shape)}: "
             "choose the model that fits the data, or set its sizes."
         )
     callbacks = {

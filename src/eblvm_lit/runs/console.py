@@ -27,7 +27,7 @@ from eblvm_lit.utils.numbers import significant
 from eblvm_lit.utils.printing import say, show
 from eblvm_lit.utils.quantities import direction, quantity
 
-if TYPE_CHECKING:  # these imports take seconds, and errors in the command should appear before
+if TYPE_CHECKING:  # these imports take seconds, and errors in the command should appear earlier
     from eblvm_lit.methods.base import Method
     from eblvm_lit.runs.build import Parts
 
@@ -94,10 +94,8 @@ def _place(name: str) -> tuple[bool | str, ...]:
     """Return the sort key of a metric in the table of final metrics.
 
     Example:
-        >>> from eblvm_lit.evaluation.fisher_score import FisherScore  # declares fisher
-        >>> names = ["ais_effective_sample_size", "fisher", "fid", "log_likelihood_standard_error", "log_likelihood"]
-        >>> sorted(names, key=_place)[:4]
-        ['fid', 'log_likelihood', 'log_likelihood_standard_error', 'fisher']
+        >>> sorted(["train/iterations_per_second", "test/fisher", "test/log_likelihood"], key=_place)
+        ['test/log_likelihood', 'test/fisher', 'train/iterations_per_second']
     """
     goal = {"likelihood", "fid"} & set(re.split("[/_]", name))
     return not name.startswith("test"), name.startswith("train/"), not goal, not direction(name), name

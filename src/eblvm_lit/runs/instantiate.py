@@ -40,7 +40,7 @@ LIBRARIES = (
 # The folders of this package that any other configuration may name, such as one in a checkpoint of a stranger; it may
 # also name modules of torch. The key is the part of the configuration, and "" stands for all parts. Loggers are left
 # out, because they write anywhere and connect to hosts; only data and callbacks may read files.
-ROOMS = {
+FOLDERS = {
     "": (
         *(
             "divergences",
@@ -108,10 +108,10 @@ def refuse_interpolations(node: Any, path: str) -> None:
         >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: config.a[0] has an interpolation, which is not resolved: '${oc.env:HOME}'.
+        eblvm_lit.errors.ConfigError: config.a[0] contains an interpolation, which is not allowed: '${oc.env:HOME}'.
     """
     if isinstance(node, str) and "${" in node:
-        raise ConfigError(f"{path} has an interpolation, which is not resolved: {node!r}.")
+        raise ConfigError(f"{path} contains an interpolation, which is not allowed: {node!r}.")
     for place, key, value in _members(node, path):
         refuse_interpolations(key, path)
         refuse_interpolations(value, place)
@@ -119,13 +119,13 @@ def refuse_interpolations(node: Any, path: str) -> None:
 
 def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
     """Return a function that returns the class of a ``_target_``, if a configuration may name it at this place."""
-    rooms = [f"{OWN}.{room}" for room in (*ROOMS[""], *ROOMS.get(re.split(r"[.[]", path)[0], ()))]
+    folders = [f"{OWN}.{folder}" for folder in (*FOLDERS[""], *FOLDERS.get(re.split(r"[.[]", path)[0], ()))]
     is_foreign = not {*LIBRARIES} <= {*packages}
 
     def resolve(name: str) -> type:
         target = resolve_target(name, packages)
-        if is_foreign and not _within(target.__module__, ["torch.nn.modules", *rooms, *packages]):
-            raise ConfigError(f"{path} may not name {name!r}, which is no part of a model or not of this kind.")
+        if is_foreign and not _within(target.__module__, ["torch.nn.modules", *folders, *packages]):
+            raise ConfigError(f"{path} may not name {name!r}, which is not a part of this kind.")
         return target
 
     return resolve
@@ -285,9 +285,9 @@ def import_packages(names: str | Sequence[str] | None, conf: str | Path | None =
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # the package exists, and fails to import another one
+                raise  # the package exists, but another one that it imports does not
             raise ConfigError(
-                f"allow_packages names {name!r}, and there is no such package in {', '.join(folders)}: start in the "
-                "folder that holds it, or name the configurations beside it with --config-dir."
+                f"allow_packages names {name!r}, but there is no such package in {', '.join(folders)}: start in the "
+                "folder that contains it, or give the configuration folder beside it by --config-dir."
             ) from None
     return listed

@@ -84,8 +84,8 @@ def load(
         method = instantiate(config.method, "method", packages, Method)
     iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
-    # For a checkpoint that the user's own Trainer writes of this method: its raw parameters are the ones loaded here,
-    # whether these are averages or not.
+    # If the user's own Trainer writes a checkpoint of this method, its raw parameters are the ones loaded here, even if
+    # these are averages.
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
     found = {name: content.get(name) for name in ("metrics", "starts", "log_z")}
     run = TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages, **found)

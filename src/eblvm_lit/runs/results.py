@@ -94,7 +94,7 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weigh
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NonFiniteError(
-                f"{name} is {value} at iteration {iteration}: the model has diverged, or lacks a normaliser."
+                f"{name} is {value} at iteration {iteration}: the model has diverged, or cannot be normalised."
             )
     return {"iteration": iteration, **metrics}
 
@@ -143,5 +143,5 @@ def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, logger
         if isinstance(callback, Figures):
             paths = callback.draw(parts.method, parts.data, of_metrics=of_metrics)
             log_figures(loggers, paths, int(metrics["iteration"]))
-    write_json(path.with_name(FILE), {name: quantity(name) for name in metrics})
+    write_json(path.with_name(FILE), {name: quantity(name)[:2] for name in metrics})
     write_json(path, metrics)

@@ -15,6 +15,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.data.split_changes import changed_splits, n_trained_on
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.checkpoint_io import checkpoint_file
@@ -23,10 +25,13 @@ from eblvm_lit.utils.run_files import flatten
 from eblvm_lit.utils.untrusted import read_yaml
 
 __all__ = [
-    *("changed_rates", "changed_settings", "check_settings", "find_checkpoint", "finished_job", "refuse_other_run"),
+    *("changed_rates", "changed_settings", "check_settings", "check_splits", "find_checkpoint", "finished_job"),
+    "refuse_other_run",
 ]
 
 log = logging.getLogger(__name__)
+
+SPLITS = "data.splits"  # what resume.allow names, beside settings: the examples in the splits
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
@@ -38,7 +43,8 @@ def _allowed(cfg: DictConfig) -> list[str]:
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        if OmegaConf.select(cfg, key, default=...) is ...:  # the default is ..., because null is a value
+        is_key = OmegaConf.select(cfg, key, default=...) is not ...  # the default is ..., because null is a value
+        if key != SPLITS and not is_key:
             similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
                 f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
@@ -64,6 +70,37 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
         raise ConfigError(
             f"{path} was trained with {listed}: resume with its settings, or allow the change by "
             f"resume.allow=[{','.join(changed)}]."
+        )
+
+
+def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: DictConfig, path: str | Path) -> None:
+    """Say how the examples have changed since a checkpoint was written, and refuse test examples that it has seen.
+
+    Only data modules whose files may change tell their examples: see :meth:`ArrayDataModule.example_digests`.
+
+    Args:
+        checkpoint: The content of the checkpoint.
+        data: The data of the run or of the evaluation.
+        cfg: The configuration of the command; ``resume.allow=[data.splits]`` permits what is refused.
+        path: The file of the checkpoint, for messages.
+
+    Raises:
+        ConfigError: If the checkpoint was trained on test examples, or does not say what it was trained on.
+    """
+    now = data.state_dict()
+    if not now:
+        return
+    before = checkpoint.get(type(data).__qualname__)  # where Lightning stores it
+    problem = f"{path} does not say what it was trained on, and an earlier version has divided these data otherwise"
+    if before is not None:
+        if changed := changed_splits(before, now):
+            log.warning("The data have changed since %s was written: %s.", path, changed)
+        n = n_trained_on(before, now)
+        problem = f"{path} was trained on {n} of the {len(now['test'])} test examples" if n else ""
+    if problem and not any(is_below(SPLITS, key) for key in _allowed(cfg)):
+        raise ConfigError(
+            f"{problem}: restore the data or start a new run, or allow it by resume.allow=[{SPLITS}], for test "
+            "metrics that mean little."
         )
 
 
@@ -129,13 +166,13 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
             refused.
 
     Raises:
-        ConfigError: If the folder holds another run.
+        ConfigError: If the folder contains another run.
     """
     records = [path for name in ("config.yaml", "metrics.json", "checkpoints/*.ckpt") for path in folder.glob(name)]
     if records and not is_job and (resume_from is None or resume_from.resolve().parent.parent != folder.resolve()):
         advice = "choose another folder by hydra.run.dir=... ."
         raise ConfigError(
-            f"{folder} holds a run already: "
+            f"{folder} already contains a run: "
             + (f"resume it with ckpt=last, or {advice}" if folder / "checkpoints" / "last.ckpt" in records else advice)
         )
 
@@ -153,8 +190,8 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
         if before.get(key) != now.get(key) and now.get(key) != "auto" and not is_incidental(key)
     )
     if differ:  # the results belong to another sweep, so all jobs are stopped
-        sys.exit(f"ERROR: {folder} holds results of other settings ({', '.join(differ[:3])}): choose another folder.")
-    log.info("%s has finished before.", folder)
+        sys.exit(f"ERROR: {folder} has results of other settings ({', '.join(differ[:3])}): choose another folder.")
+    log.info("%s has already finished.", folder)
     return json.loads((folder / "metrics.json").read_text())
 
 

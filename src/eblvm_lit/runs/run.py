@@ -15,7 +15,7 @@ from eblvm_lit.runs.build import build, build_loggers, build_trainer, processes_
 from eblvm_lit.runs.console import quiet, show_config, show_next_steps, show_results, show_start
 from eblvm_lit.runs.instantiate import import_packages, packages_of, to_plain
 from eblvm_lit.runs.results import estimators, evaluated, final_metrics, write_results
-from eblvm_lit.runs.resume import find_checkpoint, finished_job, refuse_other_run
+from eblvm_lit.runs.resume import check_splits, find_checkpoint, finished_job, refuse_other_run
 from eblvm_lit.runs.settings import adapt, check_config
 from eblvm_lit.runs.start import choose_device, choose_precision, keep_records, start
 from eblvm_lit.runs.stored_config import stored_config
@@ -72,7 +72,7 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
             show_config(cfg)
         with logging_to(trainer.loggers):
             # Set the first parameters: random ones, those of another run, or those of a checkpoint. Then train.
-            start(cfg, parts.method, trainer, resume_from)
+            start(cfg, parts, trainer, resume_from)
             hints = [*parts.method.memory_hints(), f"{LESS_MEMORY} for validations"]
             with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, cfg.get("tf32")):
                 if cfg.summary:
@@ -103,12 +103,13 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     """
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):
-        raise ConfigError("Which checkpoint? python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
+        raise ConfigError("Name a checkpoint: python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
     checkpoint = load_checkpoint(cfg.ckpt)
     folder = prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     with claimed(folder):
         parts = build(stored, import_packages(stored.get("allow_packages")))
+        check_splits(checkpoint, parts.data, cfg, cfg.ckpt)
         parts.method.to(choose_device(cfg.device, stored))
         loggers = build_loggers(cfg.get("logger"), packages_of(cfg))
         described = {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)}

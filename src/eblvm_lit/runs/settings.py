@@ -64,6 +64,7 @@ EVALUATION: dict[str, Any] = {
     **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
     "seed": Seed | None,
     "eval_weights": Literal["raw", "ema", "both"] | None,
+    "resume": RUN["resume"],
 }
 
 
@@ -132,7 +133,7 @@ def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of
     """
     check_values(plain, RUN, key_of)
     if missing := sorted(RUN.keys() - {*OPTIONAL, *plain}) or ["trainer"] * ("_target_" not in plain["trainer"]):
-        raise ConfigError(f"The configuration has no {missing[0]}, which each run reads: leave it in.")
+        raise ConfigError(f"The configuration has no {missing[0]}, which every run needs: do not remove it.")
     for name in ("data", "method", "callbacks", "logger", "sampler", "latent_langevin"):
         check_arguments(plain.get(name), resolve, key_of, (name,))
     options = {name: value for name, value in plain["trainer"].items() if name != "_target_"}

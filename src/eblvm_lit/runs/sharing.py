@@ -89,7 +89,7 @@ def save_pretrained(
     write_whole(folder / WEIGHTS, lambda file: file.write(save(state, {"format": "pt"})))
     write_text(folder / CONFIG, OmegaConf.to_yaml(config))
     write_json(folder / METRICS, {**run.metrics, "iteration": run.iteration})
-    draw_samples(run, written.sample(64 if run.data.bounds is None else 1000), folder / PICTURE)
+    draw_samples(run, written.sample(64 if run.data.window is None else 1000), folder / PICTURE)
     node = OmegaConf.select(run.config, "callbacks.evaluation")
     how = {} if node is None else instantiate(node, "callbacks.evaluation", run.packages).describe(run.method, run.data)
     card = Template(
@@ -172,12 +172,14 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
         images = v.reshape(-1, *run.data.image_shape)
         columns = math.ceil(math.sqrt(len(v)))
         save_image(images, path, nrow=columns, padding=1, pad_value=1, normalize=True, value_range=(low, high))
-    elif run.data.bounds is not None:
-        from eblvm_lit.figures.style import new_figure, save  # matplotlib takes seconds to import
+    elif run.data.window is not None:
+        from eblvm_lit.figures.base import window_in_units  # matplotlib takes seconds to import
+        from eblvm_lit.figures.style import new_figure, save
 
         figure = new_figure(4, 4)
         axes = figure.subplots()
-        axes.set(xlim=run.data.bounds[0], ylim=run.data.bounds[1], aspect="equal")
+        x_range, y_range = window_in_units(run.data)
+        axes.set(xlim=x_range, ylim=y_range, box_aspect=1)
         axes.scatter(*v.cpu().T, s=5, alpha=0.4, linewidths=0)
         save(figure, path.with_suffix(""))
 
@@ -227,7 +229,7 @@ def download(repo_id: str, revision: str | None) -> Path:
         return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES)))
     except OSError as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise DataError(f"{repo_id} is no folder here, and does not come from the Hub ({reason}).") from None
+        raise DataError(f"{repo_id} is not a folder here, and cannot be downloaded from the Hub ({reason}).") from None
 
 
 def _hub() -> Any:

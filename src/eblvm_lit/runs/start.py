@@ -17,9 +17,9 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
-from eblvm_lit.runs.build import root_device
+from eblvm_lit.runs.build import Parts, root_device
 from eblvm_lit.runs.load import load
-from eblvm_lit.runs.resume import changed_rates, check_settings
+from eblvm_lit.runs.resume import changed_rates, check_settings, check_splits
 from eblvm_lit.training import precision
 from eblvm_lit.training.checkpoint_io import load_checkpoint, restore
 from eblvm_lit.training.loggers.base import resume_runs
@@ -83,18 +83,19 @@ def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, 
     return write
 
 
-def start(cfg: DictConfig, method: Method, trainer: pl.Trainer, resume_from: Path | None) -> None:
+def start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> None:
     """Set the first parameters of a method, and log the configuration.
 
     Args:
         cfg: The configuration of the run.
-        method: The method, with random parameters that depend on the seed.
+        parts: The parts of the run; the method has random parameters that depend on the seed.
         trainer: The trainer of the run.
         resume_from: The checkpoint that the run resumes from; None for a new run, which takes the parameters of
             ``cfg.init_from`` if it is given.
     """
+    method = parts.method
     if resume_from is not None:
-        _resume(cfg, method, trainer, resume_from)
+        _resume(cfg, parts, trainer, resume_from)
     elif cfg.init_from is not None:
         trained = load(cfg.init_from, allow_packages=cfg.allow_packages, cache_dir=cfg.cache_dir).method
         _begin_with(method, trained, cfg.init_from)
@@ -102,13 +103,14 @@ def start(cfg: DictConfig, method: Method, trainer: pl.Trainer, resume_from: Pat
         logger.log_hyperparams(method.description)
 
 
-def _resume(cfg: DictConfig, method: Method, trainer: pl.Trainer, path: Path) -> None:
+def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> None:
     """Check that a checkpoint belongs to this run, and continue its logs.
 
     Raises:
         ConfigError: If the checkpoint has another method, other sizes, or other settings that ``resume.allow`` does not
-            name, or if its iteration is beyond the end of this run.
+            name, if it was trained on test examples, or if its iteration is beyond the end of this run.
     """
+    method = parts.method
     checkpoint = load_checkpoint(path)
     begins = restore(method, checkpoint, path)  # with the checkpoint's dtype: Lightning would round float64 parameters
     if begins > trainer.max_steps:
@@ -116,6 +118,7 @@ def _resume(cfg: DictConfig, method: Method, trainer: pl.Trainer, path: Path) ->
             f"{path} is of iteration {begins}, beyond trainer.max_steps={trainer.max_steps}: raise that, or evaluate "
             "the checkpoint with evaluate.py."
         )
+    check_splits(checkpoint, parts.data, cfg, path)
     check_settings(checkpoint, cfg, path)
     log.info("Resuming from iteration %d of %s.", begins, path)
     if changed := changed_rates(method, checkpoint, trainer.max_steps):

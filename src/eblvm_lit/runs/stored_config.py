@@ -52,17 +52,19 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     asked = {name: cfg[name] for name in EVALUATION if name in cfg}
     asked["eval_weights"] = stored.eval_weights
     check_values(asked, EVALUATION, functools.partial(typed_key, cfg, ""))
+    run_folder = checkpoint_file(cfg.ckpt).absolute().parent.parent
     redirect(
         stored,
         {
             "save_dir": cfg.run_dir,
             "cache_dir": cfg.cache_dir,
-            # the curves of the evaluated run
-            "csv_path": str(checkpoint_file(cfg.ckpt).absolute().parent.parent / "metrics.csv"),
+            # of the evaluated run: its curves, and the arrays that it was given in Python
+            "csv_path": str(run_folder / "metrics.csv"),
+            "run_folder": str(run_folder),
         },
     )
     _choose(stored, cfg)
-    if cfg.data_root is not None:  # callbacks.evaluation has the data sets of outliers
+    if cfg.data_root is not None:  # data sets of outliers in the callbacks have roots, too
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
     return stored

@@ -6,23 +6,26 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast, overload
 
+import numpy as np
 import pandas as pd
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.core.tensors import in_float64, tensor_of
+from eblvm_lit.core.tensors import by_rows, in_float64, tensor_of
 from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.given import alike, as_points
 from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, LogLikelihood
+from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runs.instantiate import instantiate
@@ -35,6 +38,8 @@ from eblvm_lit.utils.digest import digest
 from eblvm_lit.utils.run_files import read_curves
 
 __all__ = ["TrainedRun"]
+
+ROWS = 1000  # the largest number of examples in one pass through the networks
 
 
 class TrainedRun:
@@ -120,11 +125,17 @@ class TrainedRun:
         return data
 
     def examples(self, split: str = "test") -> Tensor:
-        """Return all v of a split (``train``, ``val`` or ``test``) as the model sees them, shape (n, *event)."""
+        """Return all examples of a split (``train``, ``val`` or ``test``), shape (n, *event).
+
+        They are v as the model sees them, except that standardised columns are in the units of the data.
+        """
         if split not in Splits._fields:
             raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
-        v = self.data.as_float(getattr(self.data.splits, split))
-        return v.to(self._like)
+        return self.data.in_units(self._seen(split))
+
+    def _seen(self, split: str) -> Tensor:
+        """Return all v of a split as the model sees them."""
+        return self.data.as_float(getattr(self.data.splits, split)).to(self._like)
 
     # ------------------------------------------------------------------ results
 
@@ -182,8 +193,9 @@ class TrainedRun:
             raise ConfigError(self.sampler.refusal(self.energy))
         chosen = draws.of_means() if mean else draws
         if chosen is None:
-            raise ConfigError(f"mean=True is of Gibbs sampling, and these samples are of {draws.title}: leave it out.")
-        return chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+            raise ConfigError(f"mean=True needs Gibbs sampling, but these are {draws.title}: leave it out.")
+        v = chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+        return self._shapes.in_units(v)
 
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
         """Return the object that draws the samples, chosen by :func:`~eblvm_lit.draws.choice.draws_of`.
@@ -193,7 +205,7 @@ class TrainedRun:
         Args:
             sampler: Another sampler, or its dynamics, which is used as it is.
         """
-        data = vars(self).get("data") or self._unread_data()
+        data = self._shapes
         if sampler is not None:
             return ChainDraws(as_sampler(sampler, self.energy), self.method, data, starts=self._starts)
         node = self.config.get("latent_langevin")
@@ -216,43 +228,83 @@ class TrainedRun:
         draws = self.draws()
         return {} if draws is None else draws.starts
 
-    def _points(self, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Convert points or an array to a tensor on the model's device, with the model's dtype if none is given."""
+    def _points(self, v: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """Convert examples to v on the model's device, with the model's dtype if none is given."""
         like = self._like
-        try:
-            v = torch.as_tensor(v, device=like.device, dtype=dtype or like.dtype)
-        except (TypeError, ValueError, RuntimeError) as error:  # v is a text, or a list of lists of different lengths
-            raise ConfigError(f"v is an array of numbers, (B, *{self.method.event_shape}): {error}.") from None
-        if tuple(v.shape[1:]) != tuple(self.method.event_shape) or v.dim() == 0:
-            raise ConfigError(
-                f"v has the shape {tuple(v.shape)}, and this model takes (B, *{self.method.event_shape})."
-            )
-        return v
+        data = self._shapes
+        points = as_points(v, data, self.method.event_shape).to(like.device)
+        points = points if points.is_floating_point() else points.double()
+        return data.from_units(points).to(dtype or like.dtype)
 
-    def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor:
-        r"""Compute the score of the marginal, :math:`\nabla_v \log p(v)`.
+    @property
+    def _shapes(self) -> ArrayDataModule:
+        """The data set of the run, whose files are perhaps not read yet."""
+        return vars(self).get("data") or self._unread_data()
+
+    def draw_images(self, n: int, *, seed: int = 0, sampler: Sampler | Dynamics | None = None) -> Tensor:
+        """Draw samples as images of bytes, in whatever range of values the model was trained.
+
+        They are the images of :meth:`sample`, and with Gibbs sampling the means E[v|h], as in the run's figures.
+
+        Args:
+            n: The number of images; up to rounding, image i does not depend on n.
+            seed: The seed of all random numbers.
+            sampler: Another sampler, or its dynamics, which is used as it is.
+
+        Returns:
+            The images, uint8, shape (n, C, H, W), on the CPU; ``images.permute(0, 2, 3, 1).numpy()`` is what matplotlib
+            and Pillow take.
+
+        Raises:
+            ConfigError: If the data are no images, or for the reasons of :meth:`sample`.
+
+        Example:
+            >>> from eblvm_lit.runs.load import load
+            >>> images = load("bidvl_mnist").draw_images(4)
+            >>> images.dtype, images.shape
+            (torch.uint8, torch.Size([4, 1, 32, 32]))
+        """
+        data = self._shapes
+        if data.image_shape is None:
+            raise ConfigError(f"{type(data).__name__} has no images: draw by sample({n}).")
+        draws = self.draws(sampler)
+        mean = draws is not None and draws.of_means() is not None
+        v = self.sample(n, seed=seed, mean=mean, sampler=sampler)
+        return data.as_bytes(v).cpu().reshape(-1, *data.image_shape)
+
+    @overload
+    def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor: ...
+    @overload
+    def score(self, v: np.ndarray | pd.DataFrame, *, seed: int = 0, n_particles: int = 100) -> np.ndarray: ...
+    def score(self, v: Any, *, seed: int = 0, n_particles: int = 100) -> Any:
+        r"""Compute the score of the marginal, :math:`\nabla_v \log p(v)`, in the units of the data.
 
         It is exact if the free energy is tractable. Otherwise it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
         latents of the posterior (Bao et al. 2021, section 3.1), which is unbiased if q(h|v) = p(h|v).
 
         Args:
-            v: Points, shape (B, *event).
+            v: Points, shape (B, *event): a tensor, a NumPy array, a pandas frame or a torch Dataset. Bytes
+                are converted as those of the data's images are.
             seed: The seed of the latents.
             n_particles: The number of latents drawn for each v.
 
         Returns:
-            Shape (B, *event), on the device of the model.
+            Shape (B, *event): a NumPy array for an array or a frame, else a tensor on the device of the model.
 
         Raises:
             ConfigError: For v of another shape, a method without an energy, or an energy without a tractable free
                 energy and without a posterior.
         """
-        energy = self.energy
-        v = self._points(v)
         if not hasattr(n_particles, "__index__") or n_particles < 1:
             raise ConfigError(f"Ask for n_particles >= 1, not {n_particles!r}.")
+        found = self._score(self._points(v), seed, n_particles)
+        unit = self._shapes.unit_of_v
+        return alike(found if unit is None else (found / unit.to(found.device)).to(found), v)
+
+    def _score(self, v: Tensor, seed: int, n_particles: int) -> Tensor:
+        energy = self.energy
         if isinstance(energy, MarginalEnergy):
-            return energy.score(v).detach()
+            return by_rows(lambda part: energy.score(part).detach(), ROWS, v)
         q = self.posterior
         particles = PosteriorParticles()
         if energy is None or q is None:
@@ -262,6 +314,77 @@ class TrainedRun:
             energy, q, seen, particles.noise(energy, q, (n_particles,), seen, self._generator(seed, "score"))
         )
         return VaES()(energy, q, v, h.to(v)).detach()
+
+    @overload
+    def latents(self, v: Tensor) -> Tensor: ...
+    @overload
+    def latents(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
+    @torch.no_grad()
+    def latents(self, v: Any) -> Any:
+        """Compute the latents of examples: the posterior mean E_q[h|v].
+
+        Without a posterior they are those of the method's encoder, or the exact mean E[h|v] of an energy that has one,
+        such as a GRBM.
+
+        Args:
+            v: Points, in the kinds of :meth:`score`.
+
+        Returns:
+            Shape (B, H): a NumPy array for an array or a frame, else a tensor on the device of the model.
+
+        Raises:
+            ConfigError: For v of another shape, or a model without latents that can be computed.
+
+        Example:
+            >>> from eblvm_lit.runs.load import load
+            >>> run = load("grbm_digits")
+            >>> run.latents(run.examples().numpy()).shape
+            (197, 200)
+        """
+        encoding = self.method.parts.encoding
+        energy = self.energy
+        if encoding is None and not isinstance(energy, ConditionalEnergy):
+            raise ConfigError(f"{type(self.method).__name__} has no latents: train one with a posterior, as bidsm.")
+        points = self._points(v)
+        if encoding is None:
+            return alike(by_rows(cast(ConditionalEnergy, energy).latent_mean, ROWS, points), v)
+        points = points.to(tensor_of(encoding, points.device))  # it may have another dtype than the energy
+        with eval_mode(encoding):
+            return alike(by_rows(encoding, ROWS, points), v)
+
+    @overload
+    def free_energy(self, v: Tensor) -> Tensor: ...
+    @overload
+    def free_energy(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
+    @torch.no_grad()
+    def free_energy(self, v: Any) -> Any:
+        r"""Compute the energy of v with the latents summed out, :math:`F(v) = -\log p(v) - \log Z`.
+
+        It ranks examples where log Z is unknown: outliers have high energies. If columns are standardised, the density
+        is that in the units of the data. The module :attr:`energy` has the joint energy E(v, h).
+
+        Args:
+            v: Points, in the kinds of :meth:`score`.
+
+        Returns:
+            Shape (B,), float64: a NumPy array for an array or a frame, else a tensor on the device of the model.
+
+        Raises:
+            ConfigError: For v of another shape, or an energy whose latents cannot be summed out.
+
+        Example:
+            >>> from eblvm_lit.runs.load import load
+            >>> run = load("grbm_digits")
+            >>> v = run.examples().numpy()
+            >>> bool(run.free_energy(v).mean() < run.free_energy(1 - v).mean())
+            True
+        """
+        energy = self.energy
+        if not isinstance(energy, MarginalEnergy):
+            kind = "no energy" if energy is None else f"{type(energy).__name__}, whose latents cannot be summed out"
+            raise ConfigError(f"{type(self.method).__name__} has {kind}: a model such as grbm has a free energy.")
+        points = self._points(v, torch.float64)
+        return alike(by_rows(in_float64(energy).free_energy, ROWS, points) + self._shapes.log_unit_of_v, v)
 
     def learn_log_partition(self) -> None:
         """Copy log Z from the final metrics, if they contain it and were computed at this iteration.
@@ -291,31 +414,36 @@ class TrainedRun:
             estimate = None
             if isinstance(energy, MarginalEnergy):
                 generator = self._generator(self.method.seed, "test", "log_likelihood")
-                log_z, estimate = metric.log_partition(energy, generator)
+                # a quadrature starts from the box of the examples
+                v = self._seen("test") if metric.estimator(energy) == QUADRATURE else None
+                log_z, estimate = metric.log_partition(energy, generator, v)
             if log_z is None:
                 raise ConfigError(
-                    f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a free "
-                    "energy and a log Z that is known, or that annealed importance sampling estimates, as of a GRBM."
+                    f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a "
+                    "free energy, and a log Z that is known or can be estimated, as by annealed importance sampling."
                 )
             self._log_z[key] = log_z, 0.0 if estimate is None else estimate.standard_error
         return self._log_z[key]
 
+    @overload
+    def log_likelihood(self, v: Tensor) -> Tensor: ...
+    @overload
+    def log_likelihood(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
     @torch.no_grad()
-    def log_likelihood(self, v: Tensor) -> Tensor:
+    def log_likelihood(self, v: Any) -> Any:
         r"""Compute the log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
         log Z is exact if possible; otherwise, for a GRBM, it is estimated by annealed importance sampling: see
-        :meth:`log_partition`.
+        :meth:`log_partition`. If columns are standardised, the density is that in the units of the data.
 
         Args:
-            v: Points, shape (B, *event).
+            v: Points, in the kinds of :meth:`score`.
 
         Returns:
-            Shape (B,), float64, on the device of the model.
+            Shape (B,), float64: a NumPy array for an array or a frame, else a tensor on the device of the model.
 
         Raises:
             ConfigError: For v of another shape, or if F or log Z can be neither computed nor estimated.
         """
         log_z, _ = self.log_partition()
-        energy = cast(MarginalEnergy, self.energy)
-        return -in_float64(energy).free_energy(self._points(v, torch.float64)) - log_z
+        return -self.free_energy(v) - log_z

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eblvm_lit.core.noise_levels import NoiseRange
 from eblvm_lit.energies.base import ConditionalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chain_trace import ChainTrace
@@ -32,6 +33,8 @@ class Chains(NamedTuple):
         denoised: For each variable whether the denoising step changes it; None if it changes all of them. Latents
             contain no data noise and need no denoising.
         conditional: The energy, if p(h|v) and p(v|h) can be sampled exactly, else None.
+        noise_range: The noise levels of a model of all levels, else None. The energy is then a function of v and of
+            log t of each chain, shape (B,); without the latter it is that at the smallest level.
     """
 
     energy: Callable[..., Tensor]
@@ -40,6 +43,7 @@ class Chains(NamedTuple):
     moving: tuple[Tensor | float, ...] | None = None
     denoised: tuple[bool, ...] | None = None
     conditional: ConditionalEnergy | None = None
+    noise_range: NoiseRange | None = None
 
     def energies(self, *x: Tensor) -> Tensor:
         """Compute the energy of each chain at the variables x, shape (B,)."""

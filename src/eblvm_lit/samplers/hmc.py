@@ -14,7 +14,7 @@ from eblvm_lit.core.functional import grad, plain_autograd
 from eblvm_lit.core.ranges import Fraction
 from eblvm_lit.samplers.energy_grad import unrounded
 
-__all__ = ["HMC", "Move", "MoveNoise"]
+__all__ = ["HMC", "Move", "MoveNoise", "RowEnergy"]
 
 RowEnergy = Callable[[Tensor], Tensor]  # maps x (B, D) to the energies U (B,), each row separately
 

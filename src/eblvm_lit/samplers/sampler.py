@@ -12,10 +12,13 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.eval_mode import eval_mode
+from eblvm_lit.core.noise_levels import join_level
 from eblvm_lit.core.tensors import tensor_of
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior, posterior_mean
+from eblvm_lit.posteriors.noise_conditional import PosteriorAtLevel
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.sample_noise import SampleNoise
@@ -24,7 +27,7 @@ __all__ = ["ChainSamples", "Kind", "Sampler", "in_large_batches", "with_latents"
 
 N_NUMBERS = 2**24
 
-Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs"]
+Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs", "levels"]
 
 
 class Sampler:
@@ -43,6 +46,8 @@ class Sampler:
     - ``mean``: the chains sample v by :math:`E(v, E_q[h|v])`, whose gradient also passes through q. The steps can be
       Metropolis-adjusted.
     - ``gibbs``: h is drawn from p(h|v), which must be known, and v is moved by E(., h) or drawn from p(v|h).
+    - ``levels``: the chains go through all noise levels of a model that knows the level, by F(v, t), or by E(v, h, t)
+      at the posterior mean of h at each v and t.
     - ``auto``: the first of the dynamics' kinds, in the order of :attr:`Dynamics.kinds`, that the model allows;
       ``mean`` and ``score`` are left out.
 
@@ -96,6 +101,8 @@ class Sampler:
             "mean": isinstance(energy, Energy) and isinstance(posterior, Posterior),
             "score": isinstance(energy, Energy) and isinstance(posterior, Posterior),
             "gibbs": isinstance(energy, ConditionalEnergy),
+            "levels": isinstance(energy, MarginalAtLevel)
+            or (isinstance(energy, AtLevel) and isinstance(posterior, PosteriorAtLevel)),
         }
         own = self.dynamics.kinds
         wanted = [kind for kind in own if kind not in ("mean", "score")] if self.kind == "auto" else [self.kind]
@@ -117,7 +124,7 @@ class Sampler:
         return (
             f"{type(energy).__name__} cannot be sampled by {type(self.dynamics).__name__} of kind {self.kind}: "
             "marginal needs a free energy, posterior, mean and score a posterior, joint real latents, gibbs "
-            "conditionals p(h|v), p(v|h) to draw from. "
+            "conditionals p(h|v), p(v|h) to draw from, levels a model of every noise level. "
             f"The kinds of these dynamics are {', '.join(self.dynamics.kinds)}."
         )
 
@@ -185,6 +192,8 @@ class Sampler:
             if kind == "joint":
                 h = dynamics.start_latents(energy.h_dim, noise, dtype=dtype)
                 return Chains(energy.energy, (v, h), denoised=(True, self.denoise_latents))
+            if kind == "levels":
+                return of_every_level(cast("AtLevel | MarginalAtLevel", energy), posterior, v)
             if kind == "gibbs":
                 return with_latents(cast(ConditionalEnergy, energy), v)
             q = cast(Posterior, posterior)
@@ -236,7 +245,8 @@ class Sampler:
         return torch.cat(ends)
 
 
-ChainSamples = Sampler  # the former name of the class, which saved configurations may contain
+ChainSamples = Sampler
+"""The former name of :class:`Sampler`, which saved configurations may contain."""
 
 
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
@@ -245,7 +255,25 @@ def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
 
+def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | None, v: Tensor) -> Chains:
+    """Return chains of v under a model of every noise level, for dynamics that go from one level to another.
+
+    Without a tractable free energy, the latents are the posterior means at each v and level; gradients do not pass
+    through them, so that the gradient of the energy estimates that of F as VaES with the mean as its only particle.
+    """
+    every = energy.every_level
+    smallest = math.log(energy.level)
+
+    def at(v: Tensor, log_level: Tensor | None = None) -> Tensor:
+        w = join_level(v, v.new_full((len(v),), smallest) if log_level is None else log_level)
+        if isinstance(every, MarginalEnergy):
+            return every.free_energy(w)
+        return every.energy(w, posterior_mean(cast(PosteriorAtLevel, posterior).inner, w.detach()))
+
+    return Chains(at, (v,), noise_range=every.noise_range)
+
+
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """Return a sampler with batches of the size for which 2^24 random numbers suffice for 50 steps, at least 100."""
+    """Return a sampler with large batches: as many chains as 2^24 random numbers serve for 50 steps, at least 100."""
     n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
     return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

@@ -87,7 +87,7 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
         raise ConfigError(f"{path} was written by {found['method']}, but this run is a {name}.")
     if weights == "ema":
         if AVERAGES not in checkpoint:
-            raise ConfigError(f"{path} holds no averages of its parameters: train with callbacks=ema, or use raw ones.")
+            raise ConfigError(f"{path} contains no averages of parameters: train with callbacks=ema, or use raw ones.")
         state = {**state, **checkpoint[AVERAGES]}
     if rows := [len(state[name]) for name in method.per_example if name in state]:
         method.keep_examples(rows[0])
@@ -97,7 +97,7 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
         method.load_state_dict({**unshared, **state})
     except RuntimeError as error:
         reason = str(error).splitlines()[1].strip().rstrip(".")
-        raise ConfigError(f"{path} holds a model of other sizes than this run's ({reason}).") from None
+        raise ConfigError(f"{path} contains a model of other sizes than this run's ({reason}).") from None
     if weights == "raw" and PRIOR_STATISTICS in checkpoint:
         method.load_prior_statistics(checkpoint[PRIOR_STATISTICS])
     return found["iteration"]

@@ -7,7 +7,17 @@ __all__ = ["COPIES", "INCIDENTAL", "LENGTH_AND_TESTS", "is_below", "is_incidenta
 # A name that begins with "*." stands for keys of this name at any depth; any other name for itself and all keys below.
 INCIDENTAL = (
     # folders that a run reads from and writes to: equal files give equal results in every folder
-    *("*.root", "*.run_dir", "*.save_dir", "*.outputs_dir", "*.cache_dir", "*.csv_path", "*.folder", "*.dirpath"),
+    *(
+        "*.root",
+        "*.run_dir",
+        "*.run_folder",
+        "*.save_dir",
+        "*.outputs_dir",
+        "*.cache_dir",
+        "*.csv_path",
+        "*.folder",
+        "*.dirpath",
+    ),
     # how a run is started and resumed, and how a search judges it
     *("ckpt", "resume", "sweep", "allow_packages", "optimized_metric"),
     # what a run prints, logs, draws and saves in addition to its results

@@ -105,7 +105,7 @@ def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
         try:
             return read(path)
         except Exception as error:  # the errors of numpy, zipfile, pickle and torch have no common base class
-            log.warning("%s is damaged (%s) and is made anew.", path, " ".join(str(error).split()) or "it is empty")
+            log.warning("%s is damaged (%s) and is made again.", path, " ".join(str(error).split()) or "it is empty")
     return None
 
 

@@ -1,10 +1,11 @@
-"""Numbers formatted for people, with a few significant digits."""
+"""Numbers and lists of names as people read them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-__all__ = ["significant"]
+__all__ = ["listing", "significant"]
 
 
 def significant(value: float, digits: int = 4) -> str:
@@ -20,3 +21,14 @@ def significant(value: float, digits: int = 4) -> str:
     if value == round(value) and size < 15:
         return f"{value:,.0f}"
     return f"{value:.3g}" if not -4 < size < 15 else f"{value:,.{max(digits - 1 - size, 0)}f}"
+
+
+def listing(names: Sequence[object], most: int = 6) -> str:
+    """Join names by commas; of more than ``most`` names the first ones, and the last.
+
+    Example:
+        >>> listing(["x", "y"]), listing(range(100))
+        ('x, y', '0, 1, 2, 3, 4, ..., 99')
+    """
+    words = [str(name) for name in names]
+    return ", ".join(words if len(words) <= most else [*words[: most - 1], "...", words[-1]])

@@ -1,4 +1,4 @@
-"""The direction and the unit of each reported number, as the class that computes it declares them."""
+"""The direction, the unit and the meaning of each reported number, as the class that computes it declares them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from eblvm_lit.errors import escaped
 
@@ -16,16 +16,18 @@ FILE = "quantities.json"  # directions and units of a run's final metrics, for p
 
 
 class Quantity(NamedTuple):
-    """The direction and the unit of a reported number.
+    """The direction, the unit and the meaning of a reported number.
 
     Attributes:
         direction: 1 if higher values are better, -1 if lower ones are, and 0 if neither: for counts, settings, standard
             errors of other numbers, and baselines, which are the same for all methods.
         unit: The unit, if any.
+        meaning: What the number is, in a few words, for the page of all metrics.
     """
 
     direction: int = 0
     unit: str = ""
+    meaning: str = ""
 
 
 UNKNOWN = Quantity()
@@ -35,22 +37,28 @@ WORDS: list[dict[str, str]] = []  # values for the fields {...} of declared name
 
 
 class Declares:
-    """A base of classes that compute numbers, and declare their directions and units in the class statement.
+    """A base of classes that compute numbers, and declare their directions, units and meanings in the class statement.
 
     Args:
-        emits: The direction and unit of each number, by its name with or without the split. In a name, ``*`` stands for
+        emits: What is declared of each number, by its name with or without the split. In a name, ``*`` stands for
             a part that depends on the configuration or an index, and ``{field}`` for a field in the titles of any
             feature network.
 
+    Attributes:
+        emits: What the class itself declares, without its bases.
+
     Example:
-        >>> class Distance(Declares, emits={"distance_*": Quantity(-1, "metres")}):
+        >>> class Distance(Declares, emits={"distance_*": Quantity(-1, "metres", "the distance to a place")}):
         ...     pass
         >>> quantity("test/distance_moon"), direction("test/moons")
-        (Quantity(direction=-1, unit='metres'), 0)
+        (Quantity(direction=-1, unit='metres', meaning='the distance to a place'), 0)
     """
+
+    emits: ClassVar[Mapping[str, Quantity]] = {}
 
     def __init_subclass__(cls, emits: Mapping[str, Quantity] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.emits = dict(emits or {})
         KNOWN.update(emits or {})
 
 

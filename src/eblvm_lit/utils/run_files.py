@@ -60,7 +60,7 @@ def read_curves(path: Path) -> pd.DataFrame:
 
     Missing and infinite values are NaN.
     """
-    import pandas as pd  # imported here, because it takes a second, and errors in the command should appear before
+    import pandas as pd  # imported here, because it takes a second; errors in the command should appear earlier
 
     if not path.is_file():
         return pd.DataFrame()

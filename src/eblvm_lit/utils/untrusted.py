@@ -85,7 +85,7 @@ def read_tensors(path: Path) -> Any:
     Raises:
         DataError: If the file is damaged, cut off or of another kind, contains more than data, or is compressed.
     """
-    import torch  # imported here, because it takes seconds, and errors in the command should appear before
+    import torch  # imported here, because it takes seconds; errors in the command should appear earlier
 
     try:
         with zipfile.ZipFile(path) as file:

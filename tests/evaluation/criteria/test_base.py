@@ -1,4 +1,4 @@
-"""Criteria of samples against brute force, closed forms and the libraries."""
+"""Criteria of samples against brute force, closed forms and other libraries."""
 
 import math
 from itertools import product
@@ -16,7 +16,7 @@ from helpers.image_metrics import TITLES, normal, set_of
 
 
 def prdc(x, y, k=3, k_density=5):
-    """All four numbers of samples x (M, D) and data y (N, D)."""
+    """Compute precision, recall, density and coverage of samples x (M, D) and data y (N, D)."""
     criteria = PrecisionRecall(k=k), DensityCoverage(k=k_density)
     return {name: value for c in criteria for name, value in c.compute(set_of(x), set_of(y), TITLES).items()}
 
@@ -41,14 +41,15 @@ def prdc_by_definition(x, y, k=3, k_density=5):
 
 
 @pytest.mark.parametrize(("dim", "offset"), [(1, 1000.0), (9, 0.0)])
-def test_all_four_are_what_they_are_defined_to_be(dim, offset, monkeypatch):
-    # fewer samples, narrower, moved
+def test_precision_recall_density_and_coverage_equal_their_definitions(dim, offset, monkeypatch):
+    # fewer samples than data, with a smaller spread and another mean
     x = 0.6 * normal(23, dim) + 0.7 + offset
     y = normal(31, dim, seed=1) + offset
     found = prdc(x, y)
     assert found == pytest.approx(prdc_by_definition(x, y), abs=1e-12)
     assert found["precision"] != found["recall"]
-    monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 150)  # in blocks of rows
+    # small blocks of rows, so that there are several
+    monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 150)
     assert prdc(x, y) == found
 
 
@@ -61,11 +62,11 @@ def test_samples_are_compared_with_the_first_examples_where_a_number_is_given(ki
 
 @pytest.mark.parametrize("offset", [0.0, 1e7])
 def test_equal_sets_have_precision_recall_and_coverage_one(offset):
-    x = normal(60, 40) + offset  # far from the origin rounding moves distances by more than nothing
+    x = normal(60, 40) + offset  # far from the origin, distances have rounding errors
     found = prdc(x, x.clone())
     assert (found["precision"], found["recall"], found["coverage"]) == (1, 1, 1)
-    assert found["density"] == pytest.approx(6 / 5)  # each ball holds its k neighbours and itself
-    doubled = torch.cat([x, x, x, x])  # balls without extent
+    assert found["density"] == pytest.approx(6 / 5)  # each ball contains its k neighbours and its centre
+    doubled = torch.cat([x, x, x, x])  # four copies of each point, so that the balls have radius zero
     assert prdc(doubled, doubled, k=2)["precision"] == 1
 
 
@@ -100,7 +101,7 @@ def kid(x, y):
 
 @pytest.mark.parametrize(("discrepancy", "k"), [(mmd, kernel), (kid, cubic)], ids=["mmd", "kid"])
 def test_the_discrepancy_is_unbiased(discrepancy, k):
-    # two distributions on two points each: all sets of two, with their probabilities, against the discrepancy of these
+    # compare the mean over all sets of two points, for two distributions on two points, with their exact discrepancy
     points = normal(2, 3)
     p = (0.3, 0.7)
     q = (0.8, 0.2)
@@ -113,13 +114,14 @@ def test_the_discrepancy_is_unbiased(discrepancy, k):
     assert mean == pytest.approx(expected, abs=1e-12)
 
 
-def test_inception_score_is_one_of_the_undecided_and_the_number_of_classes_of_the_sure():
+def test_inception_score_is_one_for_uniform_and_the_number_of_classes_for_certain_predictions():
     undecided = torch.zeros(20, 5)
     sure = 100 * torch.eye(5).repeat(4, 1)
     for logits, expected in ((undecided, 1), (sure, 5), (sure[:1].expand(20, 5), 1)):
         found = InceptionScore(n_splits=1).compute(set_of(normal(20, 2), logits), None, TITLES)
         assert found == {"inception_score": pytest.approx(expected, abs=1e-9), "inception_score_std": 0}
-    logits = torch.tensor([[100.0, 0], [100, 0], [0, 100], [0, 100]])  # two parts of two: alike (1) or not (2)
+    # both parts of two either have equal labels (score 1) or not (2)
+    logits = torch.tensor([[100.0, 0], [100, 0], [0, 100], [0, 100]])
     seeds = [InceptionScore(n_splits=2, seed=i).compute(set_of(normal(4, 2), logits), None, TITLES) for i in range(9)]
     assert {round(x["inception_score"], 9) for x in seeds} == {1, 2}
 

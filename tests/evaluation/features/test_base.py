@@ -1,4 +1,4 @@
-"""Networks whose features judge samples: against the libraries, their weights, and what is kept of data."""
+"""Networks whose features compare samples with data: against the libraries, their weights, and cached features."""
 
 from itertools import product
 from pickle import UnpicklingError
@@ -39,7 +39,7 @@ def inception(weights):
 def test_features_are_those_of_torchmetrics_without_antialiasing(inception, weights):
     from torchmetrics.image.fid import NoTrainInceptionV3
 
-    # larger than the network's input, and rough: there antialiasing shows
+    # the image is larger than the network's input, and rough, so that antialiasing would change the result
     images = torch.randint(256, (1, 3, 400, 400), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     options = {"name": "x", "features_list": ["2048"], "feature_extractor_weights_path": str(weights)}
     theirs = NoTrainInceptionV3(**options, antialias=False)
@@ -69,7 +69,7 @@ def dinov2_file(tmp_path_factory):
     return path
 
 
-def test_the_transformer_is_that_of_torchvision_where_no_channel_is_scaled():
+def test_the_transformer_without_layer_scale_is_that_of_torchvision():
     from torchvision.models.vision_transformer import VisionTransformer as Theirs
 
     ours = small_transformer().double()
@@ -105,11 +105,11 @@ def test_position_embeddings_of_another_grid_are_resized_and_the_class_keeps_its
     torch.testing.assert_close(found[:, 0], network.pos_embed[:, 0])
     rows = found[0, 1:, 0].view(4, 4)
     torch.testing.assert_close(rows, rows[:1].expand(4, 4))
-    middle = rows[0, 1:3]  # inside, bicubic interpolation keeps a ramp, at a scale of 5 / 4.1
+    middle = rows[0, 1:3]  # inside the grid, bicubic interpolation keeps a ramp, with its slope times 5 / 4.1
     torch.testing.assert_close(middle, (torch.tensor([1.0, 2.0]) + 0.5) * 5 / 4.1 - 0.5, rtol=0.02, atol=0.02)
 
 
-def test_dinov2_passes_images_on_as_torch_fidelity_does(dinov2_file, monkeypatch):
+def test_dinov2_prepares_images_as_torch_fidelity_does(dinov2_file, monkeypatch):
     from torch_fidelity.feature_extractor_dinov2 import FeatureExtractorDinoV2
 
     features = DINOv2Features(cache_dir="nowhere", weights=str(dinov2_file), sha256=None)
@@ -187,29 +187,30 @@ def test_the_classifier_knows_the_digits(trained, digits):
 def test_the_classifier_is_a_function_of_its_seed_and_trained_once(trained, digits, tmp_path, monkeypatch):
     first, second, other = (classifier(tmp_path / str(i), n_steps=3, seed=i // 2) for i in range(3))
     first.prepare(digits)
-    with torch.no_grad():  # as metrics are computed
+    with torch.no_grad():  # without gradients, as in the computation of metrics
         second.prepare(digits)
     other.prepare(digits)
     third = classifier(tmp_path / "1", n_steps=3)
     third.path(digits).write_bytes(b"")
     third.prepare(digits)
     assert first.fingerprint == second.fingerprint == third.fingerprint != other.fingerprint
-    monkeypatch.setattr("eblvm_lit.evaluation.features.classifier.fit", None)  # not called
+    # the classifier must not be trained again
+    monkeypatch.setattr("eblvm_lit.evaluation.features.classifier.fit", None)
     again = classifier(trained.cache_dir)
     again.prepare(digits)
     assert (again.fingerprint, again.accuracy) == (trained.fingerprint, trained.accuracy)
 
 
-def test_a_classifier_needs_labels_and_of_attributes_it_has_no_classes(digits, tmp_path):
+def test_a_classifier_needs_class_labels_and_not_attributes(digits, tmp_path):
     with pytest.raises(eb.ConfigError, match="no labels"):
         classifier(tmp_path).prepare(textures())
     data = loaded(eb.Digits())
     data.labels = Splits(*(torch.stack([x % 2, (x > 4).long()], dim=1) for x in digits.labels))
-    with pytest.raises(eb.ConfigError, match="knows no classes"):
+    with pytest.raises(eb.ConfigError, match="has no classes"):
         quality(tmp_path, classifier(tmp_path, n_steps=3)).prepare(StandIn(), data)
 
 
-def test_data_are_looked_at_once_and_others_do_not_take_the_same_file(tmp_path):
+def test_features_of_data_are_computed_once_and_other_data_have_another_file(tmp_path):
     def looked_at(shift=0, seed=0, **options):
         features = RandomFeatures(seed=seed)
         data = textures(shift)
@@ -227,5 +228,5 @@ def test_data_are_looked_at_once_and_others_do_not_take_the_same_file(tmp_path):
     assert anew == 40
     assert torch.equal(known.gaussian.covariance, made.gaussian.covariance)
     assert looked_at()[0] == 0
-    others = {"shift": 1}, {"seed": 1}, {"n_max": 39}, {"split": "test"}  # shift: of one value of one image
+    others = {"shift": 1}, {"seed": 1}, {"n_max": 39}, {"split": "test"}  # shift: one value of one image is different
     assert len({path, *(looked_at(**other)[2] for other in others)}) == 5

@@ -1,4 +1,4 @@
-"""Estimates of log Z by Hamiltonian moves and by quadrature, against enumeration, closed forms and each other."""
+"""Estimates of log Z by Hamiltonian AIS and by quadrature, against enumeration, closed forms and each other."""
 
 import math
 from types import SimpleNamespace
@@ -27,12 +27,12 @@ from helpers.models import (
 
 
 def quartic(x):
-    """Two wells that are not normal: U = (x^2 - 1)^2 + x / 2, summed over dimensions."""
+    """Compute U = (x^2 - 1)^2 + x / 2, summed over dimensions, which has two wells that are not normal."""
     return ((x.square() - 1).square() + 0.5 * x).sum(-1)
 
 
 class Bowl(eb.VisibleEnergy):
-    """N(0, std^2 I), without its constant."""
+    """The energy of N(0, std^2 I) without its constant."""
 
     def __init__(self, dim, std=1.0):
         super().__init__()
@@ -44,7 +44,7 @@ class Bowl(eb.VisibleEnergy):
 
 
 class Quartic(eb.VisibleEnergy):
-    """Three variables, which no grid holds."""
+    """The quartic energy in three variables, too many for a grid."""
 
     event_shape = (3,)
 
@@ -53,7 +53,7 @@ class Quartic(eb.VisibleEnergy):
 
 
 class ConfinedJoint(eb.Energy):
-    """A deep energy of (v, h) with a bowl, whose free energy is known by quadrature alone."""
+    """A deep energy of (v, h) plus a quadratic term, whose free energy is only known by quadrature."""
 
     continuous = True
     event_shape = (2,)
@@ -92,12 +92,12 @@ def test_the_base_is_the_normal_distribution_of_the_examples():
     torch.testing.assert_close(base.root @ base.root.T, torch.cov(v.T))
     torch.testing.assert_close(base.whiten(base.colour(v)), v)
     truth = torch.distributions.MultivariateNormal(base.mean, scale_tril=base.root)
-    expected = truth.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)  # -log Z at every point
+    expected = truth.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)  # this is -log Z at every point
     torch.testing.assert_close(expected, torch.full_like(expected, -base.log_partition()))
 
 
 def test_data_with_constant_values_do_not_bias_log_z():
-    # a pixel that is always 0 says nothing about the width of the model there
+    # a pixel that is always 0 in the data does not tell how wide the model is there
     v = normal(500, 4)
     v[:, :2] = 0
     found = eb.HamiltonianAIS(n_chains=200, n_betas=200).estimate(Bowl(4, std=0.3), v, generator(3))
@@ -105,7 +105,7 @@ def test_data_with_constant_values_do_not_bias_log_z():
     assert abs(found.log_z - 4 * math.log(0.3 * math.sqrt(2 * math.pi))) < 4 * found.standard_error
 
 
-def test_few_chains_that_count_are_warned_of(caplog):
+def test_a_small_effective_sample_size_gives_a_warning(caplog):
     one = torch.tensor([0.0, *[-50.0] * 199], dtype=F64)
     assert estimate_from_log_weights(one, 0.0).ess == pytest.approx(1)
     assert len(caplog.records) == 1
@@ -125,13 +125,14 @@ def test_a_model_that_is_the_base_has_equal_weights_and_its_own_log_z():
 
 
 def wavy(x):
-    """A target whose weights have finite moments in both directions: U = 0.45 x^2 + 1.5 cos(2 x), summed."""
+    """Compute U = 0.45 x^2 + 1.5 cos(2 x), summed: its weights have finite moments in both directions."""
     return (0.45 * x.square() + 1.5 * (2 * x).cos()).sum(-1)
 
 
 @pytest.mark.parametrize("n_betas", [2, 4])
 def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
-    """Few temperatures, hence weights of large variance, of which only the mean is right: Z / Z_0 and Z_0 / Z."""
+    """Use few temperatures, so that the weights have a large variance and only their means Z / Z_0 and Z_0 / Z are
+    right."""
     axis = torch.linspace(-9, 9, 36001, dtype=F64)
     g = generator(4)
     n = 40_000
@@ -148,7 +149,7 @@ def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
         error = float(w.std()) / math.sqrt(n)
         assert error < 0.02
         assert abs(float(w.mean()) - 1) < 4 * error
-        assert float(log_w.mean()) < log_mean - 0.05  # Jensen: the mean log weight is a bound, and not the value
+        assert float(log_w.mean()) < log_mean - 0.05  # by Jensen's inequality, the mean log weight is only a bound
 
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
@@ -165,7 +166,7 @@ def coupled():
 
 
 def far_gaussian():
-    """A narrow model far from the origin, where the whitened variable is another one than v."""
+    """Build a narrow model far from the origin, for which the whitened variable differs much from v."""
     model = random_gaussian_model()
     model.b.add_(3)
     model.log_std.sub_(1)
@@ -176,7 +177,7 @@ MODELS = {"far gaussian": far_gaussian, "grbm, paper": lambda: random_grbm(3, 6,
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_both_sides_hold_the_exact_log_z(model):
+def test_both_sides_of_the_sandwich_contain_the_exact_log_z(model):
     model = model()
     v = model.sample_exact(500, generator(7))
     ais = eb.HamiltonianAIS(n_chains=1000, n_betas=60)
@@ -189,9 +190,9 @@ def test_both_sides_hold_the_exact_log_z(model):
 
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
-def test_gibbs_sweeps_hold_it_from_both_sides(parametrisation):
+def test_both_sides_of_the_sandwich_by_gibbs_sweeps_contain_the_exact_log_z(parametrisation):
     model = random_grbm(4, 7, parametrisation)
-    lower, upper = AIS(n_chains=1000, n_betas=100).sandwich(model, None, generator(9))
+    lower, upper = AIS(n_chains=1000, n_betas=100).sandwich(model, generator(9))
     for side in (lower, upper):
         assert 0 < side.standard_error < 0.04
         assert abs(side.log_z - exact(model)) < 4 * side.standard_error
@@ -220,7 +221,7 @@ def test_quadrature_of_v_is_the_closed_form(shape):
 
 
 class Tail(eb.VisibleEnergy):
-    """F(v) = a sqrt(0.01 + |v - 1/2|^2), summed over variables: as far out as the linear pieces of a network."""
+    """The energy F(v) = a sqrt(0.01 + |v - 1/2|^2), summed over variables, whose tails are as wide as a network's."""
 
     def __init__(self, rate, dim):
         super().__init__()
@@ -233,7 +234,7 @@ class Tail(eb.VisibleEnergy):
 
 @pytest.mark.parametrize(("dim", "rate", "tolerance"), [(1, 0.1, 1e-6), (1, 3.0, 1e-6), (2, 0.1, 1e-4)])
 def test_quadrature_holds_the_tails(dim, rate, tolerance):
-    # Z of one variable is 2 s K_1(a s), s = 0.1, K_1 the modified Bessel function
+    # Z of one variable is 2 s K_1(a s) with s = 0.1, where K_1 is the modified Bessel function.
     z = 0.2 * float(torch.special.modified_bessel_k1(torch.tensor(0.1 * rate, dtype=F64)))
     v = torch.rand(50, dim, generator=generator(), dtype=F64)
     found = eb.VisibleQuadrature(tolerance=tolerance).log_partition(Tail(rate, dim), v)
@@ -241,7 +242,7 @@ def test_quadrature_holds_the_tails(dim, rate, tolerance):
 
 
 def test_quadrature_refuses_what_it_does_not_resolve():
-    with pytest.raises(eb.ConfigError, match="tolerance"):  # more nodes than there may be
+    with pytest.raises(eb.ConfigError, match="tolerance"):  # the tolerance needs more nodes than are allowed
         eb.VisibleQuadrature(tolerance=1e-6).log_partition(Tail(0.1, 2), torch.rand(9, 2, dtype=F64))
 
 
@@ -253,7 +254,8 @@ def test_quadrature_finds_a_model_that_is_wider_than_the_data(std):
 
 def test_quadrature_says_where_log_z_grows_with_the_box(caplog):
     model = Bowl(2)
-    model.free_energy = lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()  # flat along a line to infinity
+    # the free energy is constant along a line to infinity
+    model.free_energy = lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()
     assert eb.VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
     assert len(caplog.records) == 1
 
@@ -272,7 +274,7 @@ def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
 
 @pytest.fixture(scope="module")
 def joint():
-    """A model of v and h, its free energy and log Z by quadrature, and points."""
+    """Return a model of v and h, its free energy and log Z by quadrature, and points."""
     model = ConfinedJoint()
     v = normal(400, 2)
     marginal = eb.QuadratureMarginal(energy=model, half_width=12.0, n_nodes=201)
@@ -316,7 +318,7 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
         assert metric.describe(method, None) == {"log_likelihood": words}
         found = metric.compute(method, x, generator())
         assert "log_likelihood" in found
-        if hasattr(energy, "log_partition"):  # the way that needs no further part comes first
+        if hasattr(energy, "log_partition"):  # an exact log Z is preferred to estimates that need further parts
             assert known.compute(method, x, generator()) == found
         else:
             assert known.compute(method, x, generator()) == known.describe(method, None) == {}
@@ -341,14 +343,14 @@ def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
         model = random_gaussian_model(3, 3)
     joint = LatentOnly(model)
     joint.continuous = True
-    v = 4 * model.sample_exact(50, generator())  # latents far from N(0, I): most of the error is in F
+    v = 4 * model.sample_exact(50, generator())  # latents far from N(0, I), so that F has most of the error
     exact_value = -float(model.free_energy(v).mean()) - exact(model)
     ais = eb.HamiltonianAIS(n_chains=400, n_betas=20, base="standard", n_adapting=20)
     metric = eb.LogLikelihood(hamiltonian_ais=ais)
     runs = [metric.compute(method_of(joint), v, generator(seed)) for seed in range(16)]
     names = ("log_likelihood", "log_likelihood_standard_error", "log_z_standard_error")
     values, errors, of_log_z = torch.tensor([[run[name] for name in names] for run in runs], dtype=F64).T
-    # the mean square of 16 standard normal values is within 0.25 and 2.6 with a probability of 0.999
+    # the mean square of 16 standard normal values is between 0.25 and 2.6 with probability 0.999
     assert 0.25 < ((values - exact_value) / errors).square().mean() < 2.6
     assert ((values - exact_value) / of_log_z).square().mean() > 2.6
 
@@ -356,9 +358,9 @@ def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
 def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
     std = 0.5
     n = 100_000
-    one, other = std * normal(2, n) + std**2 / 2  # -log w, where E[w] = 1: F = 0
+    one, other = std * normal(2, n) + std**2 / 2  # the values of -log w, where E[w] = 1, so that F = 0
     value, error = jackknife(one, other)
-    assert abs(value) < 4 * error + std**4 / 4  # of next order
+    assert abs(value) < 4 * error + std**4 / 4  # the remaining bias is of the next order
     assert float(one.mean()) > 20 * error
 
 

@@ -1,4 +1,4 @@
-"""Metrics of models of the plane: log Z and divergences by quadrature, and the modes that samples find."""
+"""Metrics of models of points in the plane: log Z and divergences by quadrature, and the modes found by samples."""
 
 import math
 
@@ -14,7 +14,7 @@ from helpers.stand_in import StandIn, loaded
 
 
 class OfDensity(eb.VisibleEnergy):
-    """F(v) = c - log of a density."""
+    """The energy F(v) = c - log p(v) of a given density p."""
 
     event_shape = (2,)
 
@@ -28,7 +28,7 @@ class OfDensity(eb.VisibleEnergy):
 
 
 class Joint(LatentOnly):
-    """The Gaussian model as one whose latents cannot be summed out in closed form."""
+    """The Gaussian model, without its closed form for the sum over latents."""
 
     continuous = True
 
@@ -61,7 +61,7 @@ def test_the_divergence_of_the_truth_is_zero_whatever_the_constant(data):
 
 
 def test_the_divergence_of_two_normal_distributions_has_its_closed_form():
-    # KL(N(0, s^2 I) || N(m, I)) = (s^2 - 1 + |m|^2 / 2 - 2 log s)
+    # KL(N(0, s^2 I) || N(m, I)) = s^2 - 1 + |m|^2 / 2 - 2 log s
     class Normal(Blobs):
         sample_name = "normal"
         bounds = ((-4.0, 4.0), (-4.0, 4.0))
@@ -96,7 +96,7 @@ def test_few_latents_are_summed_over_a_grid():
 
 
 @pytest.mark.parametrize("log_density", [lambda v: 0 * v.sum(-1), lambda v: math.nan * v.sum(-1)])
-def test_a_grid_that_does_not_hold_the_mass_gives_no_number(log_density, caplog):
+def test_a_grid_too_small_for_the_mass_gives_no_number(log_density, caplog):
     assert numbers(eb.PlaneQuadrature(n_cells=30), OfDensity(log_density), TwoBlobs()) == {}
     assert "of the model's mass" in caplog.text
 
@@ -105,7 +105,8 @@ def test_a_grid_that_does_not_hold_the_mass_gives_no_number(log_density, caplog)
     ("place", "std"),
     [
         *(((7.0, 0.0), 0.05), ((7.0, 0.0), 1.0), ((-8.0, 8.0), 0.05), ((-8.0, 8.0), 1.0)),
-        *(((3.0, -19.0), 0.05), ((3.0, -19.0), 1.0), ((60.0, 10.0), 1.0)),  # the last is further than the starts
+        # the last mode is further away than the points where the search starts
+        *(((3.0, -19.0), 0.05), ((3.0, -19.0), 1.0), ((60.0, 10.0), 1.0)),
     ],
 )
 @pytest.mark.parametrize("weight", [0.99, 0.01])
@@ -141,10 +142,11 @@ def test_a_mode_outside_without_mass_changes_nothing():
     assert found[1] == pytest.approx(found[0], abs=1e-9)
 
 
-def test_where_nothing_is_known_nothing_is_said():
+def test_data_without_known_density_or_modes_give_no_numbers():
     metric = eb.PlaneQuadrature(n_cells=30)
     data = eb.Moons()
-    assert list(numbers(metric, eb.GRBM(v_dim=2, h_dim=3), data)) == ["quadrature_log_likelihood"]  # no density
+    # the density of the data is unknown
+    assert list(numbers(metric, eb.GRBM(v_dim=2, h_dim=3), data)) == ["quadrature_log_likelihood"]
     for data_set, energy in ((eb.Digits(), eb.GRBM(v_dim=64, h_dim=3)), (data, None)):
         assert numbers(metric, energy, data_set) == numbers(Modes(), energy, data_set) == {}
     assert numbers(metric, Joint(eb.GaussianLatentModel(v_dim=2, h_dim=4)), data) == {}
@@ -162,9 +164,10 @@ def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost():
     data = TwentyFiveGaussians()
     whole = numbers(Modes(**QUICK), mixture(data.centres), data)
     assert whole["modes"] == 25
-    # 1 - exp(-9/2) of a normal distribution is within 3 deviations; Langevin's steps widen it a little
+    # A normal distribution has the probability 1 - exp(-9/2) within 3 deviations; Langevin's steps widen it a little.
     assert 0.97 < whole["samples_at_modes"] < 0.995
-    assert whole["rarest_mode"] > 1 - 5 * (25 / 1250) ** 0.5  # cells of equal size draw equally many chains
+    # the modes have cells of equal size, and equally many chains start in each
+    assert whole["rarest_mode"] > 1 - 5 * (25 / 1250) ** 0.5
     lost = numbers(Modes(**QUICK), mixture(data.centres[:20]), data)
     assert (lost["modes"], lost["rarest_mode"]) == (20, 0)
     wide = numbers(Modes(**QUICK), mixture(data.centres, std=0.2), data)
@@ -195,7 +198,7 @@ def test_the_share_of_one_gaussian_is_that_of_its_samples():
     found = gaussian_shares(data)
     drawn, truth = (shares_of_modes(x, *modes) for x in (gaussian.sample((n,)), v))
     torch.testing.assert_close(found, drawn, rtol=0.02, atol=5 * (drawn.max().item() / n) ** 0.5)
-    assert (truth > 1.7 * found).all()  # a sample of the data themselves has every mode by far
+    assert (truth > 1.7 * found).all()  # samples of the data themselves find every mode many times
 
 
 def test_shares_are_counts_within_some_deviations():

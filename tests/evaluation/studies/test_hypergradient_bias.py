@@ -31,7 +31,7 @@ def test_the_reference_is_the_gradient_of_exact_score_matching(method, v):
     noise = study.draw(method, v, torch.Generator().manual_seed(2))
     theta, phi = (tree_map(torch.Tensor.double, params_of(m)) for m in (method.energy, method.posterior))
     best, reference = study.reference(study.problem(method, v, noise), theta, phi)
-    # The posterior can equal the true one, so phi* is the true posterior and the surrogate score the marginal's.
+    # The posterior's family contains the true one, so that phi* gives p(h|v) and the surrogate score is the marginal's.
     torch.testing.assert_close(best["linear.weight"], theta["W"].T, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(best["linear.bias"], theta["c"], rtol=1e-6, atol=1e-6)
     known, gradient = study.exact_reference(method, v, noise, theta, phi)
@@ -56,13 +56,14 @@ def test_the_bias_falls_with_n_and_phi_approaches_with_k(method, v):
     counts = (5, 20, 50, 80)
     at_optimum = [found[f"hypergradient_bias_optimum_n{n}"] for n in counts]
     rates = [(b / a) ** (1 / (m - n)) for (a, b), (n, m) in zip(pairwise(at_optimum), pairwise(counts), strict=True)]
-    assert max(rates) < 0.8  # geometric, as the theorem has it: one rate at all N
+    assert max(rates) < 0.8  # the error is geometric in N, with one rate, as the theorem says
     assert max(rates) - min(rates) < 0.05
     assert found["hypergradient_bias_k100_n5"] < found["hypergradient_bias_k0_n5"]
 
 
 def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
-    off_centre = v + 5  # as the mean of images: plain descent is slow in all other directions
+    # the data have a mean far from zero, as images do, so that plain descent is slow in all other directions
+    off_centre = v + 5
     found = {}
     for whiten in (False, True):
         study = HypergradientBias(n_unrolls=[0, 5, 10, 20, 40], n_lower_steps=[0, 20], n_series=40, whiten=whiten)
@@ -74,7 +75,7 @@ def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
     for name in ("hypergradient_bias_optimum_n40", "hypergradient_bias_k20_n40"):
         assert found[True][name] < 0.2 * found[False][name]
     assert found[True]["phi_distance_k20"] < found[False]["phi_distance_k20"]
-    # without an unrolled step the descent does not matter
+    # without an unrolled step the kind of descent makes no difference
     assert found[True]["hypergradient_bias_k0_n0"] == pytest.approx(found[False]["hypergradient_bias_k0_n0"])
 
 

@@ -1,4 +1,4 @@
-"""The metric of the hypergradient's error: exact references, and what it says of estimates that are known."""
+"""The metric of the hypergradient's error: exact references, and its values for estimates with a known error."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ DSM = OBJECTIVES[5]
 
 
 def bism(energy, posterior, hypergradient, objective=None):
-    """A method in training, before its first step."""
+    """Return a BiSM method in training, before its first step."""
     parts = {"objective": objective or DSM.make(), "divergence": eb.KL(), "optimizer": eb.Adam(lr=0.01)}
     method = eb.BiSM(energy=energy, posterior=posterior, hypergradient=hypergradient, compile=False, **parts)
     method.__dict__["_state"] = start(method)
@@ -47,7 +47,7 @@ def test_the_fixed_point_of_a_grbm_has_no_error_and_no_noise(objective):
     assert direct["hypergradient_noise"] > 1e-3
 
 
-def test_it_is_a_metric_of_validations_of_bilevel_training_that_moves_nothing():
+def test_the_hypergradient_error_is_a_validation_metric_that_changes_no_state():
     method = bism(ENERGIES[0].make(), POSTERIORS[0].make(), eb.FixedPoint())
     before = [x.clone() for x in method.state_dict().values()]
     assert evaluate(method, "test") == {}
@@ -79,12 +79,12 @@ def test_the_reference_by_quadrature_is_that_of_the_closed_form(n, monkeypatch):
     torch.testing.assert_close(metric.marginal_reference(method, theta, points, noise), exact, rtol=1e-8, atol=1e-8)
 
 
-def test_a_grid_that_does_not_hold_the_latents_is_left_out_with_a_warning(caplog):
+def test_a_grid_too_small_for_the_latents_gives_a_warning_and_no_number(caplog):
     energy = randomise(eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=2, head_dim=6, widths=[5, 4]), 0.4)
     method = bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), eb.FixedPoint())
     assert evaluate(method, half_width=0.01, n_nodes=5) == {}
     assert "hypergradient_error" in caplog.text
-    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid holds
+    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid can have
     assert evaluate(bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3), eb.FixedPoint())) == {}
 
 

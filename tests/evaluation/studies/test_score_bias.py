@@ -1,4 +1,4 @@
-"""The study of the bias of variational scores."""
+"""The study of the bias of variational scores, on models with closed forms."""
 
 import pytest
 import torch
@@ -32,6 +32,6 @@ def test_the_study_finds_slopes_of_a_half_and_no_bound_broken(case, q):
     assert (lines["VaGES"] < lines["VaGES, bound"]).all()
 
 
-def test_the_study_passes_over_what_it_has_no_closed_form_for():
+def test_the_study_gives_nothing_for_models_without_closed_form():
     assert not ScoreBias().applies(StandIn(), None)
     assert ScoreBias().figure() is None

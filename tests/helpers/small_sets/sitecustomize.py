@@ -1,4 +1,4 @@
-"""Python starts with this where the commands of the documentation run: small sets are accepted there, too."""
+"""Makes Python accept small data sets; it is loaded at startup where the documentation's commands are run."""
 
 import os
 import sys

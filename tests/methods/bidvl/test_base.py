@@ -1,4 +1,4 @@
-"""What methods with a generator share: passes that steps have in common, statistics of minibatches, and refusals."""
+"""Common parts of methods with a generator: passes that steps share, statistics of minibatches, and refusals."""
 
 import copy
 
@@ -17,7 +17,7 @@ from helpers.iterating import start
 
 
 def passes(method, state, v, noise, monkeypatch):
-    """The state and the noise of each pass of the generator in an iteration that starts from a state."""
+    """Record the generator's state and noise at each of its passes in an iteration that starts from a given state."""
     made = []
 
     def generate(state, drawn):
@@ -43,7 +43,7 @@ def test_lower_gradients_are_the_same_with_shared_samples_and_with_samples_made_
         return found
 
     shared = lower_step(n_passes=1)
-    method.share_latents = False  # the noise stays: both levels compute the same samples
+    method.share_latents = False  # the noise is the same, so that both levels compute the same samples
     alone = lower_step(n_passes=2)
     torch.testing.assert_close(shared.grads, alone.grads)
     torch.testing.assert_close(shared.buffers, alone.buffers)
@@ -62,9 +62,9 @@ def test_samples_are_made_again_once_the_generator_has_moved(monkeypatch):
 
 
 def test_running_statistics_are_those_of_torchs_own_passes(float64):
-    """In the lower level the encoder sees v, then v_hat, though its parameters are frozen there.
+    """Compare with torch's own training passes, in which the encoder also sees v_hat in the lower level.
 
-    The generator's are of its pass at the encoder's latents only: those of the prior have statistics of their own.
+    The generator's statistics only come from its pass at the encoder's latents: those of prior latents are separate.
     """
     method = bidvl("offset")
     v, noise = minibatch(method)
@@ -102,13 +102,13 @@ def test_parts_that_do_not_fit_are_refused(make, words):
 
 
 def statistics(module, prefix=""):
-    """The running means and variances of a module, by name."""
+    """Return the running means and variances of a module, by name."""
     named = module.named_buffers()
     return {name: x.clone() for name, x in named if name.startswith(prefix) and name.endswith(("_mean", "_var"))}
 
 
 def of_batches(method, batches):
-    """The mean over batches of latents of the statistics that one pass of the generator has, by definition."""
+    """Compute the statistics of the generator in one pass, and average them over batches of latents."""
     found = []
     for h in batches:
         alone = copy.deepcopy(method.generator).train()

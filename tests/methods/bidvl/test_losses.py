@@ -1,4 +1,4 @@
-"""Losses of BiDVL: terms against closed forms, identities of the paper, and which networks each term moves."""
+"""Losses of BiDVL: terms against closed forms, identities of the paper, and the networks that each term trains."""
 
 import itertools
 
@@ -19,12 +19,12 @@ every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
 ENCODER = {"encoder"}
 GENERATOR = {"generator"}
 BOTH = {"encoder", "generator"}
-# whose parameters each term has a gradient of, beside the energy's, which the lower level leaves alone
+# the networks by which each term has a gradient, without the energy, which the lower level does not train
 MOVES = {"reconstruction": BOTH, "prior": ENCODER, "energy": GENERATOR, "latent": GENERATOR, "posterior": ENCODER}
 
 
 def moved(term, networks):
-    """Which networks a term has a gradient of; a gradient of exact zeros is none."""
+    """Return the networks by which a term has a gradient; a gradient of exact zeros does not count."""
     found = set()
     for name in ("energy", "encoder", "frozen_encoder", "generator"):
         leaves = [p for p in getattr(networks, name).parameters() if p.requires_grad]
@@ -35,7 +35,7 @@ def moved(term, networks):
 
 
 @every_loss
-def test_each_term_moves_whom_it_should(name, float64):
+def test_each_term_has_gradients_of_the_right_networks(name, float64):
     loss = bidvl_networks.LOSSES[name]
     networks = bidvl_networks.networks(loss)
     v = torch.randn(7, bidvl_networks.V_DIM)
@@ -51,7 +51,8 @@ def test_each_term_moves_whom_it_should(name, float64):
 
 
 def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
-    """r' KL(q(h|v) || p(v, h)) with p(v|h) = N(G(h), I/2), less its constant, h integrated out exactly."""
+    """Compare with r' KL(q(h|v) || p(v, h)) for p(v|h) = N(G(h), I/2), minus its constant, integrated over h
+    exactly."""
     v = torch.randn(3, bidvl_networks.V_DIM)
     d = bidvl_networks.V_DIM
     q = randomise(eb.LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
@@ -131,7 +132,7 @@ STATES = list(itertools.product(range(N_V), range(N_H)))
 
 
 class TableEnergy(eb.Energy):
-    """E(v, h), any table of numbers; v and h are indicators."""
+    """The energy E(v, h) as a table of numbers, for v and h that are indicator vectors."""
 
     event_shape = (N_V,)
     h_dim = N_H
@@ -146,7 +147,7 @@ class TableEnergy(eb.Energy):
 
 
 class Told(nn.Module):
-    """An encoder whose h is its noise, and a generator whose v_hat is what it was given: rows of a table."""
+    """A stand-in for the encoder, which returns the noise as h, and for the generator, which returns a given v_hat."""
 
     def __init__(self, made=None):
         super().__init__()
@@ -160,7 +161,7 @@ class Told(nn.Module):
 
 
 def indicators(counts):
-    """One row for each count of each state: means over them are exact expectations."""
+    """Return as many rows of each state as its count, so that means over rows are exact expectations."""
     rows = [state for state, n in zip(STATES, counts.flatten().int().tolist(), strict=True) for _ in range(n)]
     v, h = torch.tensor(rows).T
     return nn.functional.one_hot(v, N_V).double(), nn.functional.one_hot(h, N_H).double()
@@ -175,7 +176,7 @@ def entropy(p):
 
 
 def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergences(float64):
-    """J - KL(q(v)||p(v)) = KL(q(v) q(h|v) || q(v) p(h|v)) - KL(generator || p), log Z and all."""
+    """Compare with J - KL(q(v)||p(v)) = KL(q(v) q(h|v) || q(v) p(h|v)) - KL(generator || p), in which log Z cancels."""
     data = torch.tensor([[3, 2, 10], [7, 5, 3], [1, 8, 6], [4, 2, 9]], dtype=torch.float64)
     made = torch.tensor([[9, 1, 2], [6, 7, 4], [3, 3, 8], [5, 2, 10]], dtype=torch.float64)
     (v, h) = indicators(data)

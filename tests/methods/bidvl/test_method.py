@@ -1,4 +1,4 @@
-"""The method BiDVL: what each step moves, the released iterations, its unrolled gradient, and resumed runs."""
+"""The method BiDVL: what each step trains, iterations of the authors' code, the unrolled gradient, and resumed runs."""
 
 import copy
 
@@ -22,10 +22,11 @@ from tolerances import operations, reordered
 
 @pytest.mark.parametrize("name", ["complete", "joint"])
 def test_each_step_moves_its_own_parameters_and_nothing_else(name, float64):
-    """Parameters, running statistics and spectral norms: bit-equal where they must not move."""
+    """Compare parameters, running statistics and spectral norms, which must be bit-equal where a step does not
+    train."""
     method = bidvl(name)
     v, noise = minibatch(method)
-    method.run_iteration(start(method), v, noise)  # the optimizers have moments now
+    method.run_iteration(start(method), v, noise)  # from here on, the optimizers have moments
     prefixes = {"upper": "theta.", "upper_encoder": "omega.encoder.", "lower": "omega."}
     for group in method.groups:
         begin = start(method)
@@ -64,8 +65,8 @@ def test_order_steps_and_shared_latents():
     assert not torch.equal(noise["upper"]["h_hat"], noise["lower"][0]["h_hat"])
 
 
-def released(energy, encoder, generator, upper, lower, v, noise):
-    """One iteration of the complete loss as released: gradients are zeroed, and are none before the first backward."""
+def authors_iteration(energy, encoder, generator, upper, lower, v, noise):
+    """Make one iteration of the complete loss as in the authors' code, which sets gradients to zero and not to None."""
 
     def descend(optimizer, loss):
         optimizer.zero_grad(set_to_none=False)
@@ -89,8 +90,9 @@ def released(energy, encoder, generator, upper, lower, v, noise):
         descend(lower, both + energy.free_energy(v_hat) + gap.square().sum(1) / n_latents)
 
 
-def test_iterations_with_a_shared_optimizer_are_those_of_the_released_code(float64):
-    """Kan et al. 2022, code: one Adam of both, which skips the generator in the encoder's first step alone."""
+def test_iterations_with_a_shared_optimizer_are_those_of_the_authors_code(float64):
+    """Compare with Kan et al. 2022, code: one Adam of both networks, which skips the generator in the encoder's first
+    step only."""
     rates = {
         "upper": {"lr": 0.02, "betas": (0.0, 0.9)},
         "lower": {"lr": 0.01, "betas": (0.5, 0.9), "weight_decay": 0.1},
@@ -111,7 +113,7 @@ def test_iterations_with_a_shared_optimizer_are_those_of_the_released_code(float
         noise = method.draw_noise(v, torch.Generator().manual_seed(i))
         with plain_autograd():
             method.run_iteration(state, v, noise)
-        released(*parts, upper, lower, v, noise)
+        authors_iteration(*parts, upper, lower, v, noise)
     bound = reordered(operations(method, v, 3))
     for mine, theirs in zip((method.energy, method.posterior, method.generator), parts, strict=True):
         torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=bound, atol=bound)
@@ -149,12 +151,12 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
         return found
 
     def objective():
-        """The upper loss after n steps of the lower level, taken one by one."""
+        """Return the upper loss after n steps of the lower level, made one by one."""
         ahead = unrolling(0)
         ahead.load_state_dict(method.state_dict())
         state = start(ahead)
         with plain_autograd():
-            for draw in noise["unrolled"]:  # one draw for both levels, which share samples
+            for draw in noise["unrolled"]:  # both levels share samples, and so one sample of noise
                 state, _ = iterating.run(ahead, state, v, {"upper": draw, "lower": [draw]}, only=["lower"])
             return upper_step(ahead, state).loss
 
@@ -179,7 +181,7 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
 
 
 def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    """Batch normalisation, spectral norms and the optimizer of the encoder's own step are in the checkpoint."""
+    """The checkpoint contains batch statistics, spectral norms and the optimizer of the encoder's own step."""
     write_cifar10(tmp_path)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]

@@ -1,4 +1,4 @@
-"""The adversarial network: what each step descends, and which rows and samples it sees."""
+"""The adversarial network: the loss of each step, and the examples and samples that it uses."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_fresh_minibatches_deal_the_rows_out_to_the_steps_of_the_critic(float64)
         torch.testing.assert_close(step.grads, expected["upper"][0].grads, rtol=0, atol=0)
         torch.testing.assert_close(steps["lower"][0].grads, expected["lower"][0].grads, rtol=0, atol=0)
     for n in (3, 7):
-        with pytest.raises(ConfigError, match="cannot be dealt out evenly to 3 steps"):
+        with pytest.raises(ConfigError, match="cannot be divided evenly among 3 steps"):
             method.check_batch_size(n)
 
 

@@ -1,4 +1,4 @@
-"""The variational autoencoder: its loss against the evidence, and what a step descends."""
+"""The variational autoencoder: its loss against the evidence, and the gradient of a step."""
 
 import math
 
@@ -12,7 +12,7 @@ from eblvm_lit.methods.bidvl.base import Networks
 
 
 def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_true_posterior(float64):
-    """-log N(v; a, AA' + I/2) of the model N(h; 0, I) N(v; A h + a, I/2), h integrated out exactly."""
+    """Compare with -log N(v; a, AA' + I/2): the model is N(h; 0, I) N(v; A h + a, I/2), integrated over h exactly."""
     d = 3
     n_h = 2
     decoder = randomise(nn.Linear(n_h, d))

@@ -15,7 +15,7 @@ RATE = eb.SGD(lr=0.1)
 
 
 class Precision(eb.VisibleEnergy):
-    """F(v) = exp(a) |v|^2 / 2, of any shape of v."""
+    """The energy F(v) = exp(a) |v|^2 / 2, for any shape of v."""
 
     def __init__(self, precision, event_shape=(1,)):
         super().__init__()
@@ -49,7 +49,7 @@ def test_the_loss_by_hand(m, w, float64):
 
 
 def expected_loss(precision, s, t, n=60):
-    """The loss for M without bound and w = 0 of data N(0, s), every expectation a sum over nodes."""
+    """Compute the loss for data N(0, s) with M to infinity and w = 0; each expectation is a sum over nodes."""
     (x, weight) = hermite(n, 1)
     method = ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n, w=0.0)
     v, xi = (part.flatten(0, 1) for part in (s**0.5 * x.expand(n, n, 1), x.unsqueeze(1).expand(n, n, 1)))
@@ -62,8 +62,8 @@ def expected_loss(precision, s, t, n=60):
     return loss, torch.autograd.grad(loss, method.energy.log_precision)[0]
 
 
-# With F(u) = lambda u^2 / 2, y = v + sqrt(t) xi, E v^2 = s and E y^2 = s + t, L is the mean of lambda v^2 / 2 and of
-# log E exp(-lambda (y + sqrt(t) xi')^2 / 2) = -log(1 + lambda t) / 2 - lambda y^2 / (2 (1 + lambda t)).
+# Let F(u) = lambda u^2 / 2, y = v + sqrt(t) xi, E v^2 = s and E y^2 = s + t. L is the mean of lambda v^2 / 2 plus log E
+# exp(-lambda (y + sqrt(t) xi')^2 / 2) = -log(1 + lambda t) / 2 - lambda y^2 / (2 (1 + lambda t)).
 @pytest.mark.parametrize(("s", "t"), [(0.5, 0.25), (1.5, 1.0)])
 def test_the_loss_of_a_normal_distribution_has_its_closed_form_and_its_minimum_at_the_variance(s, t, float64):
     for factor in (0.5, 1.0, 2.0):

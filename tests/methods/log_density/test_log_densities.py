@@ -1,4 +1,4 @@
-"""The grid of losses and log-densities: every loss of every log-density against the exact one."""
+"""The grid of losses and log-densities: every loss with every log-density, compared with the exact one."""
 
 import pytest
 import torch
@@ -94,7 +94,7 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
         for logits in (energy.latent_logits(v), q.logits(v))
     )
     torch.testing.assert_close(evidence, exact - torch.distributions.kl_divergence(q_h, p_h))
-    ratio = (q_h.log_prob(u.round()) - p_h.log_prob(u.round())).exp()  # its mean is 1 + chi^2(q | p)
+    ratio = (q_h.log_prob(u.round()) - p_h.log_prob(u.round())).exp()  # the mean of this ratio is 1 + chi^2(q | p)
     torch.testing.assert_close((weights * (-ones).exp()).sum(0), (weights * ratio).sum(0) * (-exact).exp())
     assert ((weights * ratio).sum(0) > 1.05).any()
     rising = (weights.unsqueeze(1) * weights * twos).sum((0, 1))
@@ -102,7 +102,7 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
     assert (rising + 1e-3 < exact).all()
 
 
-def test_a_state_dict_that_calls_log_z_c_is_read():
+def test_a_state_dict_with_the_former_name_c_for_log_z_is_read():
     method = DENSITY_LOSSES[0].make(eb.NCE, make_gaussian_latent())
     state = {name.replace("log_z", "c"): value + 1 for name, value in method.state_dict().items()}
     method.load_state_dict(state)

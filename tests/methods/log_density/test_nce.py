@@ -34,7 +34,7 @@ def nce(energy, p_n=None, **options):
 
 
 def terms_of(method, v, noise):
-    """Both terms of the loss at the live parameters."""
+    """Return both terms of the loss at the method's current parameters."""
     return method.terms(iterating.live(method), v, noise)
 
 
@@ -68,14 +68,14 @@ def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_log_z_is
     with torch.no_grad():
         energy.log_std.clamp_(-0.5, 0.3)
         method.model.log_z.copy_(energy.log_partition())
-    axis = torch.linspace(-20, 20, 140)  # both densities vanish at its ends
+    axis = torch.linspace(-20, 20, 140)  # both densities vanish at the ends
     grid = torch.cartesian_prod(axis, axis)
     cell = (axis[1] - axis[0]) ** 2
     data = (-energy.free_energy(grid) - energy.log_partition()).exp().detach() * cell
     density = p_n.log_prob(grid).exp() * cell
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
     torch.testing.assert_close(density.sum(), torch.tensor(1.0))
-    # noise whose samples are the nodes of the grid
+    # noise for which the samples are the nodes of the grid
     eps = ((grid - noise_case.truth(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
     noise = {"noise_distribution": eps.expand(nu, -1, -1)}
     torch.testing.assert_close(p_n.sample(eps), grid)

@@ -1,4 +1,4 @@
-"""The self-normalised likelihood, its form for latents, and what is said of a learned log Z."""
+"""The self-normalised likelihood, its form for latents, and the reports on a learned log Z."""
 
 import math
 from contextlib import nullcontext
@@ -80,14 +80,15 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     axis = torch.linspace(-22, 22, 140)
     grid = torch.cartesian_prod(axis, axis)
     cell = (axis[1] - axis[0]) ** 2
-    eps = ((grid - p_n.mean) @ p_n.axes / p_n.std) if fitted else grid  # noise whose samples are the grid
+    # noise for which the samples are the nodes of the grid
+    eps = ((grid - p_n.mean) @ p_n.axes / p_n.std) if fitted else grid
     v = torch.randn(5, V_DIM)
     density = p_n.log_prob(grid).exp() * cell
     torch.testing.assert_close(density.sum(), torch.tensor(1.0))
     log_z = energy.log_partition()
 
     def expected_loss(c):
-        """At v, with the expectation over the proposal as a sum."""
+        """Compute the loss at v, where the expectation over the proposal is a sum over the grid."""
         torch.nn.init.constant_(method.model.log_z, float(torch.as_tensor(c).detach()))
         noise = {"noise_distribution": eps.unsqueeze(0)}
         losses = [method.loss(iterating.live(method), one.expand(len(grid), -1), noise) for one in v]
@@ -99,7 +100,7 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     found = iterating.gradient_of(tight, method.model)
     exact = iterating.gradient_of(negative_log_likelihood, energy)
     assert abs(found["log_z"]) < 1e-9  # the best c for this theta is log Z
-    for name, value in exact.items():  # and there theta has the gradient of maximum likelihood
+    for name, value in exact.items():  # at that c, the gradient by theta is that of maximum likelihood
         torch.testing.assert_close(found[f"energy.{name}"], value, rtol=1e-7, atol=1e-8)
         assert value.abs().max() > 1e-2
     for off in (-0.5, 0.5):
@@ -119,10 +120,11 @@ def test_c_starts_at_the_estimate_of_the_proposal(float64):
     assert (found / energy.log_partition().exp() - 1).abs() < 0.2
 
 
-def test_a_run_starts_c_there(tmp_path):
+def test_a_run_starts_c_at_the_estimate_of_the_proposal(tmp_path):
     options = ("method=snl", "data=checkerboard", "noise_distribution=standard_normal", "optimizer.lr=1e-9")
     found = train(tmp_path, *options, "n_validations=1", "data.batch_size=100", "trainer.max_steps=2")
-    assert abs(found["test/learned_log_z_error"]) < 0.1 < found["test/learned_log_z"]  # 100,000 samples
+    # the estimate has 100,000 samples
+    assert abs(found["test/learned_log_z_error"]) < 0.1 < found["test/learned_log_z"]
 
 
 def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(float64):
@@ -131,7 +133,7 @@ def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(
     method = vsnl(energy, q, c=0.3, n_particles=1)
     v = torch.randn(1, V_DIM)
     y = torch.randn(1, V_DIM)
-    nodes, node_weights = bernoulli_nodes(q, y)  # uniform numbers that give each of the states
+    nodes, node_weights = bernoulli_nodes(q, y)  # uniform numbers that draw each of the states
     n = len(nodes)
     at = {"at_data": torch.full((1, n, H_DIM), 0.4), "at_others": nodes.view(1, n, H_DIM)}
     losses = method.loss(iterating.live(method), v.expand(n, -1), {"noise_distribution": y.expand(1, n, -1), **at})

@@ -1,4 +1,4 @@
-"""The compiled iteration: the numbers of the eager one, or a sentence that says why there is none."""
+"""The compiled iteration: the same numbers as the eager one, or a sentence with the reason why it is not compiled."""
 
 import gc
 import re
@@ -19,12 +19,12 @@ from helpers.shell import checkpoint, same, train
 from tolerances import assert_same_iterations, bounded, operations, reordered
 
 CPU = torch.device("cpu")
-N_ITERATIONS = 3  # the last on a short minibatch, which runs eagerly
+N_ITERATIONS = 3  # the last iteration has a short minibatch, which runs eagerly
 AUTO = ("method=dsm", "method.compile=auto", "trainer.max_steps=3", "n_validations=1")
 
 
 def assert_same(compiled, name, folder):
-    """Hold what compiled iterations have found to what they find without."""
+    """Check that iterations of a method have the same results with and without compilation."""
     method, like = make(name, folder)
     n = operations(method, like.expand(BATCH, *like.shape[1:]), N_ITERATIONS)
     with bounded(method, reordered(n)) as bounds:
@@ -45,26 +45,27 @@ def test_a_compiled_iteration_is_the_eager_one(name, tmp_path):
 
 @pytest.fixture
 def traced_only(monkeypatch):
-    """The first stage of compilation alone: takes a second, and keeps graphs as the whole does."""
+    """Use only the first stage of compilation, which takes a second and caches graphs like the whole."""
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
 
 def test_traced_iterations_are_eager_ones_and_methods_do_not_share_a_graph(traced_only, tmp_path):
-    # Compiled code is kept by code object, and without guards nothing would tell one method's from another's.
-    names = "dsm", "bidsm warm descent"  # the second keeps an adjoint and its age
+    # Compiled code is cached by code object, and without guards one method could get another one's graph.
+    names = "dsm", "bidsm warm descent"  # the second method keeps an adjoint and its age
     found = [run_compiled(name, tmp_path / "run") for name in names]
     for compiled, name in zip(found, names, strict=True):
         assert_same(compiled, name, tmp_path / "run")
 
 
-def test_a_function_that_is_more_than_its_graph_is_called_as_a_whole(traced_only):
+def test_a_function_that_does_more_than_its_graph_is_not_replaced_by_the_graph(traced_only):
     own = [torch.ones(2)]
     x = torch.arange(2.0)
-    elsewhere = compile_step(lambda v: {"sum": v + own[0]})  # reads a tensor that it is not given
+    elsewhere = compile_step(lambda v: {"sum": v + own[0]})  # this function reads a tensor that is no argument
     for own[0] in (torch.ones(2), torch.zeros(2)):
         assert torch.equal(elsewhere(x)["sum"], x + own[0])
-    twice = compile_step(lambda u, v: {"sum": u + v})  # the first call has one tensor in two places
-    unchanged = compile_step(lambda v: {"sum": v + 1, "v": v})  # returns what no graph computes
+    twice = compile_step(lambda u, v: {"sum": u + v})  # the first call passes one tensor as both arguments
+    # this function returns an argument, which no graph computes
+    unchanged = compile_step(lambda v: {"sum": v + 1, "v": v})
     for v in (x, x + 1):
         assert torch.equal(twice(v, v)["sum"], 2 * v)
         assert torch.equal(unchanged(v)["v"], v)
@@ -83,7 +84,7 @@ def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Instead of compiling, counts the calls of a compiled step and the sizes of their batches."""
+    """Replace the compiled step by one that counts calls and the sizes of their batches."""
     sizes = []
 
     def compile_counted(step):
@@ -101,16 +102,16 @@ def counted(monkeypatch):
 def test_a_short_batch_runs_eagerly_and_the_rest_compiled_also_in_a_resumed_run(counted, tmp_path):
     long = ("method=dsm", "n_validations=1", "data.batch_size=128")
     train(tmp_path / "compiled", *long, "trainer.max_steps=12", "method.compile=true")
-    assert counted == [128] * 11  # one of the twelve is the short end of an epoch
+    assert counted == [128] * 11  # one of the twelve batches is the short end of an epoch
     train(tmp_path / "eager", *long, "trainer.max_steps=12")
     assert same(checkpoint(tmp_path / "compiled")["state_dict"], checkpoint(tmp_path / "eager")["state_dict"])
     del counted[:]
     train(tmp_path / "first", *long)
     train(tmp_path / "next", *long, "trainer.max_steps=13", "method.compile=true", "ckpt=last")
-    assert counted == [128] * 2  # the first of the three is short
+    assert counted == [128] * 2  # the first of the three batches is short
     del counted[:]
     train(tmp_path / "small", *AUTO, "method.compile=true", "data.batch_size=2000", "max_examples=1400")
-    assert counted == [1400] * 3  # all there is, where that is less than a batch
+    assert counted == [1400] * 3  # the data set is smaller than a batch
 
 
 def test_auto_compiles_long_runs_where_torch_can(monkeypatch, tmp_path):
@@ -126,7 +127,7 @@ def test_auto_compiles_long_runs_where_torch_can(monkeypatch, tmp_path):
 
 
 def test_if_compilation_fails_auto_trains_eagerly_and_true_ends_in_a_sentence(monkeypatch, tmp_path, caplog):
-    def fail(graph, inputs):  # as a compiler without its headers does
+    def fail(graph, inputs):  # fails like a compiler without its headers
         raise OSError("Python.h: No such file or directory")
 
     monkeypatch.setattr(fast_paths, "inductor", fail)
@@ -139,7 +140,7 @@ def test_if_compilation_fails_auto_trains_eagerly_and_true_ends_in_a_sentence(mo
         train(tmp_path / "true", *AUTO, "method.compile=true")
 
 
-def test_a_compiled_iteration_that_lacks_memory_is_not_taken_for_one_that_cannot_be_compiled(monkeypatch, tmp_path):
+def test_running_out_of_memory_in_a_compiled_iteration_is_not_reported_as_a_failed_compilation(monkeypatch, tmp_path):
     def exhaust(*given):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 

@@ -1,4 +1,4 @@
-"""Averages of the parameters: their recursion, what they leave alone, going on with them, and metrics of them."""
+"""Averages of the parameters: their recursion, what they do not change, resumed runs, and metrics of averages."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def record(monkeypatch):
-    """All that is averaged, before the first iteration and after each."""
+    """Record all tensors that are averaged, before the first iteration and after each."""
     found = []
     step = Method.step
 
@@ -41,7 +41,7 @@ def record(monkeypatch):
 
 
 def averaged(path, decay, every=1):
-    """The average of values before the first iteration and after each, by a plain loop."""
+    """Compute by a plain loop the average of the values before the first iteration and after each."""
     average = path[0]
     kept = 1.0
     for t, value in enumerate(path[1:], start=1):
@@ -64,7 +64,7 @@ def test_averages_are_the_recursion_over_every_iteration_of_parameters_and_stati
     write_cifar10(tmp_path)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     path = record(monkeypatch)
-    run.train(configure(*IMAGES, f"run_dir={tmp_path}/run"))  # warm from t = 8 on
+    run.train(configure(*IMAGES, f"run_dir={tmp_path}/run"))  # the decay is at its full value from t = 8 on
     assert len(path) == 21
     found = checkpoint(tmp_path / "run")["averages"]
     assert found.keys() == path[0].keys()
@@ -78,7 +78,7 @@ def test_averages_are_the_recursion_over_every_iteration_of_parameters_and_stati
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """An uninterrupted run with averages."""
+    """Train an uninterrupted run with averages."""
     folder = tmp_path_factory.mktemp("straight") / "run"
     return folder, train(folder, *LONG, *EMA)
 
@@ -88,7 +88,7 @@ def test_training_is_the_same_with_and_without_averages(straight, tmp_path):
     assert same_state(tmp_path, straight[0])
 
 
-def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(tmp_path):
+def test_a_crashed_run_resumes_its_averages_bit_by_bit(tmp_path):
     run = (*LONG, *EMA, UNTESTED, "callbacks.ema.every=4")
     with pytest.raises(RuntimeError, match="crashed on purpose"):
         train(tmp_path / "crashed", *run, *CRASH, "+callbacks.crash.iteration=19")
@@ -103,13 +103,14 @@ def test_a_crashed_run_goes_on_with_its_averages_bit_by_bit(tmp_path):
 def test_a_run_without_averages_has_no_metrics_of_them_and_they_begin_where_it_resumes(tmp_path, caplog):
     train(tmp_path / "raw", *QUICK, UNTESTED)
     last = tmp_path / "raw" / "checkpoints" / "last.ckpt"
-    with pytest.raises(ConfigError, match="holds no averages"):
+    with pytest.raises(ConfigError, match="contains no averages"):
         evaluate(tmp_path / "e", last, "eval_weights=ema")
     again = [*QUICK, UNTESTED, "callbacks=ema", "callbacks.ema.decay=0", f"ckpt={last}"]
     train(tmp_path / "more", *again, "trainer.max_steps=12")
-    assert "holds no averages of its parameters" in caplog.text
+    assert "contains no averages of the parameters" in caplog.text
     content = checkpoint(tmp_path / "more")
-    assert all(torch.equal(x, content["state_dict"][name]) for name, x in content["averages"].items())  # the last
+    # averages begin at the last parameters
+    assert all(torch.equal(x, content["state_dict"][name]) for name, x in content["averages"].items())
 
 
 def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight, tmp_path):
@@ -122,7 +123,7 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
     found = evaluate(tmp_path / "ema", last, "eval_weights=ema")
     assert found == expected
     assert found["test/fisher"] != metrics["test/fisher"]
-    assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)  # null: as in the run, raw
+    assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)  # null: the raw parameters, as in the run
     both = evaluate(tmp_path / "both", last, "eval_weights=both")
     averaged = {name.replace("test/", "test_ema/"): value for name, value in expected.items()}
     assert both == of_checkpoint(metrics) | averaged

@@ -1,4 +1,4 @@
-"""What is computed and drawn in a run, and what the run says of the rest."""
+"""The metrics and figures that a run computes, and its messages about those that do not apply."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def few(folder, *options, data="checkerboard"):
 
 
 def about(records):
-    """What is said of parts that do not apply, before the first iteration and after."""
+    """Return the messages about parts that do not apply, before the first iteration and after it."""
     said = [record.getMessage() for record in records]
     first = next(i for i, words in enumerate(said) if words.startswith("compile="))
     return [[words for words in part if "not apply" in words] for part in (said[:first], said[first:])]
@@ -40,6 +40,6 @@ def test_what_was_chosen_and_does_not_apply_is_named_once_before_the_first_itera
     assert caplog.text.count("metrics do not apply") == 1
 
 
-def test_the_defaults_say_nothing(tmp_path, caplog):
+def test_default_metrics_and_figures_give_no_messages(tmp_path, caplog):
     few(tmp_path, "method=cd", data="digits")
     assert "not apply" not in caplog.text

@@ -1,4 +1,4 @@
-"""What happens around the iterations: curves, progress, figures, the end."""
+"""Callbacks around the iterations: curves, progress, figures, and the end of a run."""
 
 import re
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ def test_the_rate_counts_neither_the_first_iteration_nor_validations(tmp_path, m
     assert metrics["train/iterations_per_second"] == 2
 
 
-def test_a_dear_metric_has_its_own_interval(tmp_path):
+def test_an_expensive_metric_has_its_own_interval(tmp_path):
     key = "+callbacks.evaluation.intervals.fisher"
     run = ["method=dsm", "trainer.max_steps=12", "n_validations=4"]
     train(tmp_path, *run, f"{key}=6", "iterations_per_batch=1")
@@ -63,7 +63,7 @@ def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsy
     assert re.search(r"lower_loss \S+  upper_loss \S+  val/loss \S+$", lines[0])
 
 
-def test_what_broke_is_named_by_its_iteration_in_its_block_and_never_saved(tmp_path):
+def test_a_non_finite_value_is_named_with_its_iteration_and_never_saved(tmp_path):
     broken = ["method=dsm", "optimizer.lr=1e30", "n_validations=1"]
     with pytest.raises(NonFiniteError, match=r"model level's .* at iteration 2: lower optimizer.lr"):
         train(tmp_path / "one", *broken, "trainer.log_every_n_steps=10")
@@ -80,7 +80,7 @@ def test_a_run_works_without_callbacks_and_loggers(tmp_path):
 
 
 def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeypatch):
-    # nonfinite off: the best is the best of what can be compared
+    # without the callback nonfinite, the best is chosen among the finite values
     losses = iter([float("nan"), 3.0, 2.0, float("nan"), 4.0])
 
     def scripted(self):

@@ -20,14 +20,14 @@ DSM = (*RUN, "method=dsm")
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """An uninterrupted run."""
+    """Train an uninterrupted run."""
     folder = tmp_path_factory.mktemp("straight") / "run"
     train(folder, *DSM)
     return folder
 
 
 def send_at(iteration, number, during="training_step", rank=0, patch=setattr):
-    """From here on, this process and those it forks are sent a signal in an iteration, or the validation after it."""
+    """Make this process, and those that it forks, receive a signal in an iteration or in the validation after it."""
     function = getattr(Method, during)
     sent = []
 
@@ -56,7 +56,7 @@ def test_a_signal_saves_stops_and_loses_nothing(during, iteration, number, code,
         with pytest.raises(InterruptedRunError, match=f"Stopped by {number.name} after iteration {saved}; ") as stop:
             train(tmp_path, *DSM)
     assert stop.value.exit_code == code
-    assert signal.getsignal(number) is handler  # given back: a later signal is not swallowed
+    assert signal.getsignal(number) is handler  # the old handler is restored, so that a later signal is not ignored
     assert checkpoint(tmp_path)["global_step"] == saved
     assert not (tmp_path / "metrics.json").exists()
     train(tmp_path, *DSM, "ckpt=last")
@@ -83,7 +83,7 @@ def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, 
     def compile_graph(graph, inputs):
         if not list(tmp_path.glob("run/checkpoints/*")):
             signal.raise_signal(signal.SIGTERM)
-        return lambda *inputs: graph(*inputs)  # traced only
+        return lambda *inputs: graph(*inputs)  # only traced, not compiled
 
     monkeypatch.setattr(fast_paths, "inductor", compile_graph)
     with pytest.raises(InterruptedRunError, match="Stopped by SIGTERM after iteration 1;"):
@@ -103,12 +103,12 @@ def test_a_signal_to_one_of_two_processes_stops_both_and_they_say_how_to_resume(
 
 
 @forking
-def test_a_second_signal_does_what_python_does(tmp_path):
+def test_a_second_signal_has_python_s_default_effect(tmp_path):
     def prepare():
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore this signal
         send_at(8, signal.SIGINT)
         send_at(8, signal.SIGINT)
 
     started = Launch(tmp_path, *DSM, n=1, prepare=prepare)
     assert started.wait() == 1, started.said
-    assert checkpoint(started.run)["global_step"] == 8  # no further one
+    assert checkpoint(started.run)["global_step"] == 8  # no later checkpoint was written

@@ -1,4 +1,4 @@
-"""What cannot train as it is written is refused when training starts."""
+"""Checks at the start of training that refuse a method which cannot be trained as it is written."""
 
 import pytest
 import pytorch_lightning as pl
@@ -17,7 +17,7 @@ from eblvm_lit.training.callbacks.start_checks import StartChecks
 
 
 class Contrast(LossMethod):
-    """Low free energy at the data, high at perturbed data."""
+    """A method that lowers the free energy at data and raises it at perturbed data."""
 
     energy_type = MarginalEnergy
 
@@ -30,7 +30,7 @@ class Contrast(LossMethod):
 
 
 class Few(Checkerboard):
-    """A small data set of the plane."""
+    """A small data set of points in the plane."""
 
     sizes = (40, 20, 20)
 
@@ -45,7 +45,7 @@ def fit(method, n=2, data=None, **options):
 
 
 def contrast(loss=None, energy=None, **options):
-    """A method with another loss or energy."""
+    """Build the method with another loss or energy."""
     kind = type("Own", (Contrast,), {} if loss is None else {"loss": loss})
     return kind(energy=energy or GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01), **options)
 
@@ -60,7 +60,7 @@ def test_a_parameter_that_no_group_moves_is_refused():
 
 
 class Column(GRBM):
-    """A free energy with a dimension too many."""
+    """A GRBM whose free energy has one dimension too many."""
 
     def free_energy(self, v):
         return super().free_energy(v)[:, None]
@@ -78,13 +78,13 @@ def test_a_loss_that_is_not_one_number_for_each_example_is_refused_unless_it_is_
 
 
 class Deaf(GRBM):
-    """A free energy that no gradient reaches."""
+    """A GRBM whose free energy has no gradient."""
 
     def free_energy(self, v):
         return super().free_energy(v).detach()
 
 
-def unbound(self, state, v, noise):  # the state is not read
+def unbound(self, state, v, noise):  # a loss that does not use the state
     return torch.sigmoid(self.energy.free_energy(v) - self.energy.free_energy(v + 0.2 * noise))
 
 
@@ -102,7 +102,7 @@ def test_a_loss_that_does_not_see_the_parameters_is_refused_after_three_iteratio
 
 
 class Idle(GRBM):
-    """Holds parameters, and an energy's constant, that nothing reads."""
+    """A GRBM with parameters that nothing reads, and with an additive constant of the energy."""
 
     def __init__(self, **sizes):
         super().__init__(**sizes)
@@ -113,11 +113,11 @@ class Idle(GRBM):
 def test_parameters_without_a_gradient_are_named_once(caplog):
     fit(contrast(energy=Idle(v_dim=2, h_dim=3)), 6)
     assert [r.message for r in caplog.records if "gradient" in r.message] == [
-        "Parameters of the group model have no gradient and stay as they are: spare."
+        "Parameters of the group model have no gradient and are not trained: spare."
     ]
 
 
-def test_gradients_that_are_zero_at_first_alone_are_no_mistake(caplog):
+def test_gradients_that_are_zero_only_at_first_are_accepted(caplog):
     energy = MLPEnergy(v_dim=2, widths=[5])
     nn.init.zeros_(energy.network[-1].weight)
     fit(contrast(energy=energy), 6)

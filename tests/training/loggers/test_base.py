@@ -13,7 +13,7 @@ FIGURES = "callbacks.figures={_target_: eblvm_lit.training.callbacks.figures.Fig
 
 
 def lightning(kind, name, /, **arguments):
-    """The override that adds a class of Lightning."""
+    """Return the override that adds a class of Lightning."""
     described = ", ".join([f"_target_: pytorch_lightning.{kind}s.{name}", *(f"{k}: {v}" for k, v in arguments.items())])
     return f"+{kind}{'s' if kind == 'callback' else ''}.x={{{described}}}"
 
@@ -51,7 +51,7 @@ def test_a_callback_of_lightning_that_does_not_fit_is_refused_by_its_name(tmp_pa
         train(tmp_path, "method=dsm", lightning("callback", "EarlyStopping", monitor="val/loss", patients=3))
 
 
-def test_of_lightning_the_command_line_may_name_classes_alone():
+def test_a_configuration_may_name_classes_of_lightning_and_nothing_reached_through_them():
     assert resolve_target("pytorch_lightning.loggers.MLFlowLogger", LIBRARIES).__name__ == "MLFlowLogger"
     with pytest.raises(ConfigError):
         resolve_target("pytorch_lightning.loggers.mlflow.os.system", LIBRARIES)

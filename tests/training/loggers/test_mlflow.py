@@ -1,4 +1,4 @@
-"""Runs in MLflow's store on this machine."""
+"""Runs in MLflow's local store, on this machine."""
 
 import pytest
 

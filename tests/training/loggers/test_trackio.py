@@ -1,4 +1,4 @@
-"""Runs in Trackio's files on this machine."""
+"""Runs in Trackio's local files, on this machine."""
 
 import socket
 
@@ -13,7 +13,7 @@ FIGURES = f"{{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: 
 
 
 def test_a_resumed_run_is_one_run_with_settings_curves_results_and_figures(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported, here alone
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # Trackio reads the variable at its import, which is only here
     monkeypatch.chdir(tmp_path)
     trackio = pytest.importorskip("trackio")
     words = ("logger=trackio", "method=dsm", f"callbacks.figures={FIGURES}")
@@ -49,7 +49,7 @@ def test_a_stored_token_of_the_hub_is_not_looked_up(tmp_path, monkeypatch):
     assert not asked
 
 
-def test_its_absence_is_said_before_the_run(tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("eblvm_lit.training.loggers.trackio.RequirementCache", lambda name: None)
     described = {"_target_": "eblvm_lit.training.loggers.trackio.TrackioRun", "save_dir": "out", "project": "mine"}
     with pytest.raises(ConfigError, match=r"logger\.trackio"):

@@ -17,7 +17,8 @@ JOB = Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00", name="se
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    """Two jobs in one process, the second one with a figure, a tag and an artifact: the folder and its metrics."""
+    """Run two jobs in one process, the second with a figure, a tag and an artifact; return the folder and the
+    metrics."""
     folder = tmp_path_factory.mktemp("sweep")
     filters = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
     figures = "{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: %s, %s}"
@@ -28,7 +29,7 @@ def sweep(tmp_path_factory):
         train(folder / "0", *OFFLINE)
         more = ("logger.wandb.tags=[mine]", "logger.wandb.log_checkpoints=true", "seed=7")
         metrics = train(folder / "1", *OFFLINE, drawn, *more)
-        assert "WANDB_MODE" not in os.environ  # which would make all later runs of the process offline
+        assert "WANDB_MODE" not in os.environ  # the variable would make all later runs of the process offline
         last = folder / "1" / "checkpoints" / "last.ckpt"
         evaluate(folder / "2", last, "logger=wandb", "logger.wandb.offline=true")
     return folder, metrics
@@ -72,16 +73,16 @@ def test_figures_results_and_checkpoints_are_there(sweep):
     assert "figures/filters/filenames" in {name for row in evaluation.rows for name in row}
 
 
-def test_a_run_that_is_gone_on_with_is_the_same_run_and_a_failed_one_says_so(tmp_path, capfd):
+def test_a_resumed_run_is_the_same_run_and_a_failed_run_is_marked_as_failed(tmp_path, capfd):
     mode = ("logger=[csv,wandb]", "logger.wandb.mode=offline", "method=dsm")
     long = (*mode, "trainer.max_steps=20", "n_validations=2")
     with pytest.raises(RuntimeError, match="on purpose"):
         train(tmp_path / "run", *long, *CRASH)
     train(tmp_path / "run", *long, "ckpt=last")
-    assert "wandb: " not in "".join(capfd.readouterr())  # a sweep of jobs is not flooded
+    assert "wandb: " not in "".join(capfd.readouterr())  # a sweep's output must not be flooded by W&B
     first, second = runs_of(tmp_path)
     assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["loggers"]["WandbRun"]
-    assert second.run.resume  # `wandb sync` appends it to what the server has of this id, as of wandb 0.31
+    assert second.run.resume  # `wandb sync` appends it to the server's run with this id, as of wandb 0.31
     assert (first.exit_code, second.exit_code) == (1, 0)
     assert min(row["iteration"] for row in second.rows) == 11
 

@@ -63,6 +63,7 @@ class RowCriterion(SampleCriterion):
 
         Criteria depend only on differences of features; subtracting the mean keeps squared distances accurate.
         """
-        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))  # not None
+        # not None, because needs_rows is true
+        x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))
         centre = y[: self.n_max].mean(0)
         return x - centre, y[: self.n_max] - centre

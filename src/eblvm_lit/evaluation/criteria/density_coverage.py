@@ -14,7 +14,12 @@ __all__ = ["DensityCoverage"]
 
 class DensityCoverage(
     NeighbourCriterion,
-    emits={"density{suffix}": Quantity(1), "coverage{suffix}": Quantity(1)},
+    emits={
+        "density{suffix}": Quantity(
+            1, "", "how many examples a sample is near to, relative to real data, which have 1"
+        ),
+        "coverage{suffix}": Quantity(1, "", "the share of examples with a sample near them"),
+    },
 ):
     r"""The ``density`` and the ``coverage`` of samples, by balls around the data.
 

@@ -13,7 +13,7 @@ __all__ = ["FrechetDistance"]
 
 class FrechetDistance(
     SampleCriterion,
-    emits={"{frechet}": Quantity(-1)},
+    emits={"{frechet}": Quantity(-1, "", "the Fréchet distance between the features of samples and of data")},
 ):
     """The Fréchet distance: ``fid`` with features of Inception, ``fd_classifier`` with those of a classifier.
 

@@ -15,7 +15,12 @@ __all__ = ["InceptionScore"]
 
 class InceptionScore(
     SampleCriterion,
-    emits={"{inception_score}": Quantity(1), "{inception_score}_std": Quantity()},
+    emits={
+        "{inception_score}": Quantity(
+            1, "", "high if a classifier is sure of each sample's class and the classes vary"
+        ),
+        "{inception_score}_std": Quantity(0, "", "its standard deviation over parts of the samples"),
+    },
 ):
     r"""The ``inception_score``: high if a classifier is sure of each sample's class and the classes are diverse.
 

@@ -18,7 +18,10 @@ __all__ = ["KernelDistance"]
 
 class KernelDistance(
     SampleCriterion,
-    emits={"{kernel}": Quantity(-1), "{kernel}_std": Quantity()},
+    emits={
+        "{kernel}": Quantity(-1, "", "the squared maximum mean discrepancy with a cubic kernel; it may be negative"),
+        "{kernel}_std": Quantity(0, "", "its standard deviation over random subsets"),
+    },
 ):
     r"""The kernel distance ``kid``, and ``kid_std``, its standard deviation over random subsets.
 

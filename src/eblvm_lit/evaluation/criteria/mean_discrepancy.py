@@ -21,7 +21,11 @@ N_FOR_MEDIAN = 2000  # number of examples whose median distance is the bandwidth
 
 class MeanDiscrepancy(
     RowCriterion,
-    emits={"mmd{suffix}": Quantity(-1)},
+    emits={
+        "mmd{suffix}": Quantity(
+            -1, "", "the squared maximum mean discrepancy with a Gaussian kernel; it may be negative"
+        )
+    },
 ):
     r"""The squared maximum mean discrepancy ``mmd``: its unbiased estimate from M samples and N examples.
 

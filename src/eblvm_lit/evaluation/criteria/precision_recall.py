@@ -14,7 +14,10 @@ __all__ = ["PrecisionRecall"]
 
 class PrecisionRecall(
     NeighbourCriterion,
-    emits={"precision{suffix}": Quantity(1), "recall{suffix}": Quantity(1)},
+    emits={
+        "precision{suffix}": Quantity(1, "", "the share of samples that lie near an example: are samples realistic?"),
+        "recall{suffix}": Quantity(1, "", "the share of examples that lie near a sample: are all kinds sampled?"),
+    },
 ):
     r"""The ``precision`` and the ``recall`` of samples.
 

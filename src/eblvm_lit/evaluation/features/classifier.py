@@ -85,15 +85,15 @@ class ClassifierFeatures(FeatureExtractor):
             return
         if data.labels is None:
             raise ConfigError(
-                f"{type(data).__name__} has no labels to train a classifier on: choose data that have, or "
-                "evaluation=fid."
+                f"{type(data).__name__} has no labels to train a classifier on: choose data with labels, "
+                "or evaluation=fid."
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
         # several labels per image are attributes, which do not exclude each other as classes do
         self.classifies = data.labels.train.dim() == 1
         self.fingerprint = digest(self._network)
-        log.info("The classifier of %s finds %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
+        log.info("The classifier of %s predicts %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
 
     @torch.no_grad()
     def extract(self, images: Tensor) -> Features:

@@ -132,8 +132,11 @@ class AIS:
         return estimate_from_log_weights(self.log_weights(energy, generator), _log_z_base(energy))
 
     @torch.no_grad()
-    def sandwich(self, energy: GRBM, v: Tensor, generator: torch.Generator) -> Sandwich:
-        """Estimate log Z from below and from above; see ``HamiltonianAIS.sandwich``, whose argument v is not used."""
+    def sandwich(self, energy: GRBM, generator: torch.Generator) -> Sandwich:
+        """Estimate log Z from below and from above.
+
+        The chains in reverse start at exact samples of the GRBM. The arguments are those of :meth:`estimate`.
+        """
         up = self.log_weights(energy, generator)
         down = self.log_weights(energy, generator, start=energy.sample_exact(self.n_chains, generator))
         log_z_base = _log_z_base(energy)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.energy_grad import unrounded
-from eblvm_lit.samplers.hmc import HMC
+from eblvm_lit.samplers.hmc import HMC, RowEnergy
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
 
@@ -19,8 +19,6 @@ __all__ = ["NormalBase", "anneal", "step_sizes"]
 # constant the model may be wide, and equally spaced temperatures do not lead from a base of width 1e-3 to a model of
 # width 1.
 NARROWEST = 0.1
-
-RowEnergy = Callable[[Tensor], Tensor]
 
 
 class NormalBase(NamedTuple):

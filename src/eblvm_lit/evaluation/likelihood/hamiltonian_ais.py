@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
@@ -12,12 +11,10 @@ from torch import Tensor
 from eblvm_lit.energies.base import Energy, MarginalEnergy, is_movable
 from eblvm_lit.evaluation.likelihood.ais import AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
 from eblvm_lit.evaluation.likelihood.annealing import NormalBase, anneal, step_sizes
-from eblvm_lit.samplers.hmc import HMC
+from eblvm_lit.samplers.hmc import HMC, RowEnergy
 from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["HamiltonianAIS"]
-
-RowEnergy = Callable[[Tensor], Tensor]
 
 
 class HamiltonianAIS:

@@ -22,7 +22,7 @@ from eblvm_lit.evaluation.likelihood.visible_quadrature import VisibleQuadrature
 from eblvm_lit.methods.base import Method
 from eblvm_lit.utils.quantities import Quantity
 
-__all__ = ["ESTIMATED", "LogLikelihood"]
+__all__ = ["ESTIMATED", "QUADRATURE", "LogLikelihood"]
 
 LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
 ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
@@ -34,14 +34,16 @@ MOVES = "AIS with Hamiltonian moves"
 class LogLikelihood(
     ExampleMetric,
     emits={
-        "log_likelihood": Quantity(1, "nats"),
-        "log_likelihood_standard_error": Quantity(0, "nats"),
-        "log_z": Quantity(0, "nats"),
-        "log_z_standard_error": Quantity(0, "nats"),
-        "ais_effective_sample_size": Quantity(),
-        "learned_log_z": Quantity(0, "nats"),
-        "learned_log_z_error": Quantity(0, "nats"),  # no better direction: the best value is 0
-        "learned_log_likelihood": Quantity(0, "nats"),  # no direction: a learned log Z that is too small raises it
+        "log_likelihood": Quantity(1, "nats", "the mean of log p(v) over the split"),
+        "log_likelihood_standard_error": Quantity(0, "nats", "its standard error, from the chains only"),
+        "log_z": Quantity(0, "nats", "the estimate of log Z"),
+        "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
+        "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
+        "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
+        # no better direction: the best value is 0
+        "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
+        # no direction: a learned log Z that is too small raises it
+        "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
     },
 ):
     r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
@@ -58,6 +60,8 @@ class LogLikelihood(
     per example: see :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. The logarithm of a mean weight is
     biased downwards. So with few temperatures log Z is too small, which makes the log-likelihood too large, and -F is
     too small, which makes it too small. Reference: Neal 2001, arXiv physics/9803008.
+
+    Of standardised data the log-likelihood is that of the data in their own units; log Z is that of v.
 
     The metric computes ``log_likelihood``. If log Z is estimated by importance sampling, it adds ``log_z``,
     ``log_z_standard_error`` and ``ais_effective_sample_size``; with Hamiltonian moves also
@@ -86,6 +90,8 @@ class LogLikelihood(
         >>> LogLikelihood(hamiltonian_ais=HamiltonianAIS()).describe(deep, None)
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
+
+    needs = "a log Z in closed form, by enumeration, or by AIS for a GRBM; others with `likelihood`"
 
     def __init__(
         self,
@@ -125,7 +131,10 @@ class LogLikelihood(
         """Evaluate a method on a split; with Hamiltonian moves, which take minutes, only on the test split."""
         if split == "val" and self.estimator(method.parts.energy) == MOVES:
             return {}
-        return super().evaluate(method, data, split, generator)
+        found = super().evaluate(method, data, split, generator)
+        # The density of the data is that of v divided by the volume of one unit of v.
+        shifted = ("log_likelihood", "learned_log_likelihood")
+        return {name: value - (data.log_unit_of_v if name in shifted else 0.0) for name, value in found.items()}
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:

@@ -28,9 +28,15 @@ NAMES = (  # for each side, the names of the estimate's three numbers
 class LogPartitionSandwich(
     ExampleMetric,
     emits={
-        **{name: Quantity(0, "nats") for side in SIDES for name in (side, f"{side}_standard_error")},
-        "forward_ais_effective_sample_size": Quantity(),
-        "backward_ais_effective_sample_size": Quantity(),
+        "log_z_lower": Quantity(0, "nats", "an estimate of log Z that is on average too small"),
+        "log_z_upper": Quantity(0, "nats", "an estimate of log Z that is on average too large"),
+        **{f"{side}_standard_error": Quantity(0, "nats", "the standard error of this estimate") for side in SIDES},
+        "forward_ais_effective_sample_size": Quantity(
+            0, "chains", "how many equal weights the lower estimate is worth"
+        ),
+        "backward_ais_effective_sample_size": Quantity(
+            0, "chains", "how many equal weights the upper estimate is worth"
+        ),
     },
 ):
     r"""The stochastic sandwich of log Z, by annealed importance sampling in both directions.
@@ -58,6 +64,8 @@ class LogPartitionSandwich(
         ['log_z_lower', 'log_z_upper']
     """
 
+    needs = "models with exact samples: Gaussian models, and binary latents that can be enumerated"
+
     def __init__(self, *, ais: AIS | HamiltonianAIS, max_enumerated: NonNegativeInt = 20) -> None:
         self.ais = ais
         self.max_enumerated = max_enumerated
@@ -77,6 +85,8 @@ class LogPartitionSandwich(
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Compute both sides of the sandwich; see :meth:`ExampleMetric.compute`."""
-        found = self.ais.sandwich(cast(Any, method.parts.energy), v, generator)
+        energy = cast(Any, method.parts.energy)
+        ais = self.ais
+        found = ais.sandwich(energy, generator) if isinstance(ais, AIS) else ais.sandwich(energy, v, generator)
         lower, upper = (dict(zip(names, side, strict=True)) for names, side in zip(NAMES, found, strict=True))
         return lower | upper

@@ -70,9 +70,11 @@ class PlaneGrid(NamedTuple):
 class PlaneQuadrature(
     Metric,
     emits={
-        "quadrature_log_likelihood": Quantity(1, "nats"),
-        "kl": Quantity(-1, "nats"),
-        "mode_weights_error": Quantity(-1),
+        "quadrature_log_likelihood": Quantity(1, "nats", "the mean of log p(v), with Z summed on a grid"),
+        "kl": Quantity(-1, "nats", "the divergence KL(p_data || p) from the known density of the data"),
+        "mode_weights_error": Quantity(
+            -1, "", "the total variation distance of the modes' masses from their true weights"
+        ),
     },
 ):
     r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model, with Z summed on a grid.
@@ -114,6 +116,8 @@ class PlaneQuadrature(
         ['quadrature_log_likelihood', 'kl', 'mode_weights_error']
     """
 
+    needs = "two-dimensional points, and a tractable F(v) or one to three real latents"
+
     def __init__(
         self,
         *,
@@ -133,7 +137,7 @@ class PlaneQuadrature(
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
         energy = method.parts.energy
         summed = isinstance(energy, Energy) and energy.continuous and 1 <= energy.h_dim <= MAX_LATENTS
-        return data.bounds is not None and (isinstance(energy, MarginalEnergy) or summed)
+        return data.window is not None and (isinstance(energy, MarginalEnergy) or summed)
 
     @torch.no_grad()
     def evaluate(
@@ -141,7 +145,7 @@ class PlaneQuadrature(
     ) -> dict[str, float]:
         """Compute the numbers for a split; see :meth:`Metric.evaluate`."""
         energy = cast(Energy, method.parts.energy)
-        grid = PlaneGrid.around(cast(Window, data.bounds), self.n_cells, self.scale)
+        grid = PlaneGrid.around(cast(Window, data.window), self.n_cells, self.scale)
         v = data.as_float(getattr(data.splits, split)).double()
         try:
             model = self._marginal(energy, v)
@@ -154,7 +158,7 @@ class PlaneQuadrature(
             return -by_rows(model.free_energy, ROWS, v.to(device)).cpu()
 
         minus_f = minus_free_energy(grid.points)
-        log_z = self.log_partition(minus_free_energy, minus_f, cast(Window, data.bounds), grid)
+        log_z = self.log_partition(minus_free_energy, minus_f, cast(Window, data.window), grid)
         if log_z is None:
             return {}
         found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}

@@ -42,9 +42,9 @@ def _norm(a: Params) -> float:
 class HypergradientBias(
     ExampleMetric,
     emits={  # these numbers are points of curves, of which no direction is better
-        "optimum_kl": Quantity(0, "nats"),
-        "hypergradient_bias_*": Quantity(),
-        "phi_distance_*": Quantity(),
+        "optimum_kl": Quantity(0, "nats", "KL(q || p) at the best phi"),
+        "hypergradient_bias_*": Quantity(0, "", "the relative error of the hypergradient for one N and K"),
+        "phi_distance_*": Quantity(0, "", "the distance of phi from the best phi after K steps"),
     },
 ):
     r"""The relative error of the unrolled hypergradient of BiSM, for all given K and N.
@@ -86,6 +86,7 @@ class HypergradientBias(
         table: The results of the last evaluation; None before the first.
     """
 
+    needs = "BiSM, and a divergence of q(h|v) from p(h|v) in closed form, as for a GRBM"
     collective = True  # every process computes the table, so that the process that draws the figure has it
 
     def __init__(
@@ -215,7 +216,7 @@ class HypergradientBias(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on training examples whatever the split: only they are more than v has dimensions."""
+        """Run the study on training examples for every split, because only these outnumber the dimensions of v."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()

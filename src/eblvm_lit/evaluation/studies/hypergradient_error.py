@@ -36,8 +36,12 @@ N_TERMS = 100  # number of conjugate-gradient steps for the exact hypergradient
 class HypergradientError(
     Metric,
     emits={
-        name + suffix: Quantity(way)
-        for name, way in (("hypergradient_cosine", 1), ("hypergradient_error", -1), ("hypergradient_noise", 0))
+        name + suffix: Quantity(way, "", meaning)
+        for name, way, meaning in (
+            ("hypergradient_cosine", 1, "the cosine of the angle to an exact gradient"),
+            ("hypergradient_error", -1, "the relative distance from an exact gradient"),
+            ("hypergradient_noise", 0, "the spread of single estimates, relative to an exact gradient"),
+        )
         for suffix in ("", "_lower")
     },
 ):
@@ -49,7 +53,7 @@ class HypergradientError(
         \mathrm{noise} = \frac{\sqrt{\frac{1}{R} \sum_r \|g_r - \bar g\|^2}}{\|g^*\|}
 
     The g_r are R estimates at the run's current theta, phi and optimizer states, on one minibatch and in float64. They
-    share one draw of the data's noise; the latents are drawn anew for each. There are two references g*, with the same
+    share one draw of the data's noise; each has new latents. There are two references g*, with the same
     examples and noise:
 
     - ``hypergradient_cosine`` and ``hypergradient_error``: the gradient of J with the exact marginal score, of which
@@ -76,6 +80,8 @@ class HypergradientError(
         >>> HypergradientError(batch_size=100, n_repeats=2).n_repeats
         2
     """
+
+    needs = "BiSM, and a marginal in closed form, by enumeration or by quadrature"
 
     def __init__(
         self,

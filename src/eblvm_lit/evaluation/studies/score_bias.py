@@ -99,7 +99,10 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
 class ScoreBias(
     ExampleMetric,
     # these numbers are points and slopes of curves, of which no direction is better
-    emits={"score_bias_kl_*": Quantity(0, "nats"), "score_bias_*": Quantity()},
+    emits={
+        "score_bias_kl_*": Quantity(0, "nats", "the KL divergence of q from p at one size of the perturbation"),
+        "score_bias_*": Quantity(0, "", "a bias, a divergence, a bound, or the slope of a bias against a divergence"),
+    },
 ):
     r"""The biases of VaES and VaGES at one v, and the divergences of q from p that cause them, all in closed form.
 
@@ -129,6 +132,7 @@ class ScoreBias(
         (True, True)
     """
 
+    needs = "a GRBM or a Gaussian model with a posterior"
     collective = True  # every process computes the table, so that the process that draws the figure has it
 
     def __init__(

@@ -36,7 +36,7 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
         eblvm_lit.errors.ConfigError: CanonicalJoint needs a joint energy E(v, h), which SpectralEnergy is not.
     """
     if isinstance(energy, MarginalEnergy) == loss.joint:
-        kind = "a joint energy E(v, h)" if loss.joint else "an energy of v alone"
+        kind = "a joint energy E(v, h)" if loss.joint else "an energy of v only"
         raise ConfigError(f"{type(loss).__name__} needs {kind}, which {type(energy).__name__} is not.")
     check_sizes(generator, posterior, energy)
 

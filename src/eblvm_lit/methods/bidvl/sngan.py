@@ -116,7 +116,7 @@ class SNGAN(GeneratorMethod):
         super().check_batch_size(n)
         if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
             raise ConfigError(
-                f"A batch of {n} examples cannot be dealt out evenly to {self.n_upper_steps} steps of the critic: "
+                f"A batch of {n} examples cannot be divided evenly among {self.n_upper_steps} steps of the critic: "
                 "choose data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
             )
 

@@ -68,7 +68,7 @@ class VAE(GeneratorMethod):
         return "VAE: variational autoencoder"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the only group, which holds the encoder and the generator."""
+        """Return the only group, which contains the encoder and the generator."""
         return {"model": ParamGroup("omega", self.optimizer)}
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:

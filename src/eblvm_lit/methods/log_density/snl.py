@@ -21,8 +21,8 @@ from eblvm_lit.posteriors.base import Posterior
 __all__ = ["SNL", "VSNL"]
 
 HINT = (
-    "the model has left its proposal, where weights exp(-F(y)) / (Z p_n(y)) overflow: raise method.n_proposals, lower "
-    "optimizer.lr, or choose noise_distribution=fitted_normal."
+    "the model has moved away from its proposal, so that weights exp(-F(y)) / (Z p_n(y)) overflow: raise "
+    "method.n_proposals, lower optimizer.lr, or choose noise_distribution=fitted_normal."
 )
 
 

@@ -105,7 +105,7 @@ class Checkpoints(pl.Callback):
         best = next(filter(self._is_best, (resumed.with_name("best.ckpt"), resumed)), None)
         if best is None and self.best is not None:
             log.warning(
-                "The best checkpoint so far, of iteration %d, is gone: the best from here on is kept.",
+                "The best checkpoint so far, of iteration %d, is missing: the best of later iterations is kept.",
                 self.best["iteration"],
             )
             self.best = None

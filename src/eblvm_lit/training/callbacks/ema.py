@@ -81,7 +81,7 @@ class ExponentialAverage(pl.Callback):
         self.averages = dict(checkpoint.get(AVERAGES, {}))
         self.iteration = checkpoint["eblvm_lit"]["iteration"]
         if not self.averages:
-            log.warning("The checkpoint holds no averages of its parameters: they begin with the parameters it holds.")
+            log.warning("The checkpoint contains no averages of the parameters: they start from its parameters.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Start the averages from the initial values, or move loaded averages to the device of the parameters."""

@@ -17,9 +17,9 @@ class LogCurves(
     Declares,
     pl.Callback,
     emits={
-        "iterations_per_second": Quantity(1, "iterations/s"),
-        "peak_memory_mib": Quantity(-1, "MiB above the parameters"),
-        "train/*_lr": Quantity(),
+        "iterations_per_second": Quantity(1, "iterations/s", "the rate of training, without metrics and figures"),
+        "peak_memory_mib": Quantity(-1, "MiB above the parameters", "the largest memory of training"),
+        "train/*_lr": Quantity(0, "", "the learning rate of a level"),
     },
 ):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.

@@ -85,7 +85,7 @@ def refuse_unmoved(method: Method) -> None:
     for name, p in method.named_parameters():
         if p.requires_grad and id(p) not in known:
             raise ConfigError(
-                f"{name} is a parameter of {type(method).__name__} that no group moves: give its module to networks() "
+                f"{name} is a parameter of {type(method).__name__} that no group trains: give its module to networks() "
                 "and param_groups(), or call its requires_grad_(False)."
             )
 
@@ -110,7 +110,7 @@ def refuse_still(method: Method) -> None:
                 f"in bind(self.energy, state.theta), nothing on the way to it may be detached, and it may not saturate."
             )
         if norms and still:
-            log.warning("Parameters of the group %s have no gradient and stay as they are: %s.", name, ", ".join(still))
+            log.warning("Parameters of the group %s have no gradient and are not trained: %s.", name, ", ".join(still))
 
 
 def refuse_shape(energy: Energy, v: Tensor) -> None:

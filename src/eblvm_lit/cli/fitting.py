@@ -1,0 +1,90 @@
+"""The model that fits the user's own data: the configuration is composed again with the kind that the file shows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from omegaconf import DictConfig
+
+__all__ = ["SENTENCE", "fitted", "fitting_words"]
+
+log = logging.getLogger(__name__)
+
+SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another."
+
+
+def fitted_kind(cfg: DictConfig) -> str:
+    """Return the option of the group ``kind`` that fits the data of a configuration, whose files are read."""
+    from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
+    from eblvm_lit.data.kinds import kind_of
+    from eblvm_lit.runs.instantiate import instantiate, packages_of
+
+    return kind_of(instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape)
+
+
+def fitting_words(words: Sequence[str]) -> list[str]:
+    """Return the override that names the kind of the user's file, before the whole configuration is composed.
+
+    So a command may set keys of the model and the method that the kind brings. The list is empty if the words name no
+    file, several files or a kind, or if the file cannot be read, which the run will say.
+
+    Args:
+        words: The words of the command line.
+    """
+    from hydra import compose
+    from hydra.errors import HydraException
+
+    from eblvm_lit.errors import EblvmError
+    from eblvm_lit.runs.groups import composing
+
+    own = [word for word in words if word.startswith(("data=", "data."))]
+    files = [word for word in own if word.startswith(("data.path=", "data.train=", "data.repo="))]
+    if (
+        not files
+        or any("," in word for word in files)
+        or any(word.startswith(("kind=", "experiment=")) for word in words)
+    ):
+        return []
+    try:
+        with composing():
+            cfg = compose("config", [word for word in own if "," not in word or "[" in word])
+        if cfg.data.get("shape", "known") is not None:
+            return []
+        kind = fitted_kind(cfg)
+    except (HydraException, EblvmError, ValueError):
+        return []
+    return [f"kind={kind}"]
+
+
+def fitted(
+    cfg: DictConfig,
+    choices: Mapping[str, Any],
+    overrides: Sequence[str],
+    compose_again: Callable[[str], DictConfig],
+) -> DictConfig:
+    """Return the configuration with the option of the group ``kind`` that fits the data.
+
+    The group decides the model and the settings of data sets whose examples are known only when their file is read,
+    which have ``data.shape=null``. The configuration of another data set, or with an option that the user has named, is
+    returned as it is.
+
+    Args:
+        cfg: The composed configuration.
+        choices: The options that were chosen, by group.
+        overrides: The user's overrides.
+        compose_again: Composes the configuration with one more override.
+
+    Raises:
+        DataError: If the data cannot be read.
+    """
+    named = choices.get("kind") is not None or "kind=null" in overrides
+    if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
+        return cfg
+    if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
+        return cfg  # the run will refuse it
+    word = f"kind={fitted_kind(cfg)}"
+    found = compose_again(word)
+    log.info(SENTENCE, word)
+    return found

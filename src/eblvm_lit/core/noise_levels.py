@@ -1,0 +1,110 @@
+r"""The noise level of an example as one more coordinate of its vector: w = (v~, log t).
+
+The data v are noised by :math:`\tilde v = v + \sqrt t\, \epsilon`, where the level t is a variance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+
+__all__ = ["NoiseRange", "NoisedNormal", "at_level", "join_level", "split_level"]
+
+
+def join_level(v: Tensor, log_level: Tensor) -> Tensor:
+    """Append the level to noised examples: w = (v~, log t), shape (B, n + 1), for v~ (B, *event) of n numbers.
+
+    Args:
+        v: The noised examples v~, shape (B, *event).
+        log_level: log t of each example, shape (B,).
+
+    Example:
+        >>> join_level(torch.zeros(1, 2), torch.ones(1)), join_level(torch.zeros(5, 1, 8, 8), torch.ones(5)).shape
+        (tensor([[0., 0., 1.]]), torch.Size([5, 65]))
+    """
+    return torch.cat([v.flatten(1), log_level.unsqueeze(1)], dim=1)
+
+
+def split_level(w: Tensor) -> tuple[Tensor, Tensor]:
+    """Split w (B, n + 1) into the noised examples v~, flattened to (B, n), and log t, shape (B,).
+
+    Example:
+        >>> split_level(torch.tensor([[2.0, 3.0, 1.0]]))
+        (tensor([[2., 3.]]), tensor([1.]))
+    """
+    return w[:, :-1], w[:, -1]
+
+
+def at_level(v: Tensor, level: float) -> Tensor:
+    """Append one level t, a variance, to all examples v (B, *event): w, shape (B, n + 1).
+
+    Example:
+        >>> at_level(torch.zeros(1, 2), 1.0)
+        tensor([[0., 0., 0.]])
+    """
+    return join_level(v, v.new_full((len(v),), math.log(level)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseRange:
+    """The noise levels of a model, and the moments of the data that they are measured by.
+
+    Args:
+        mean: The mean m of the data, one number, or one for each coordinate.
+        std: The standard deviation s of the data, the same for every coordinate.
+        smallest: The smallest noise level in units of s^2.
+        largest: The largest noise level in units of s^2, at which noised data are almost normal.
+
+    Example:
+        >>> NoiseRange(std=2.0).t_min, NoiseRange(std=2.0).t_max
+        (0.0004, 400.0)
+    """
+
+    mean: float | Sequence[float] = 0.0
+    std: PositiveFloat = 1.0
+    smallest: PositiveFloat = 1e-4
+    largest: PositiveFloat = 100.0
+
+    @property
+    def t_min(self) -> float:
+        """The smallest level, a variance; the model's density of the data is that at this level."""
+        return self.smallest * self.std**2
+
+    @property
+    def t_max(self) -> float:
+        """The largest level, a variance, at which noised data have the mean m and the variance s^2 + t_max."""
+        return self.largest * self.std**2
+
+
+class NoisedNormal(nn.Module):
+    r"""The density of normal data with the data's mean and variance, noised to every level: a model's reference.
+
+    .. math:: F_0(\tilde v, t) = \frac{\|\tilde v - m\|^2}{2 (s^2 + t)} + \frac d2 \log 2 \pi (s^2 + t)
+
+    It is normalised at every level. :meth:`inputs` scales v~ and log t so that a network receives numbers of order one.
+
+    Args:
+        noise_range: The moments of the data.
+    """
+
+    def __init__(self, noise_range: NoiseRange) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(noise_range.mean, dtype=torch.get_default_dtype()))
+        self.std = noise_range.std
+
+    def energy(self, w: Tensor) -> Tensor:
+        """Compute F_0, shape (B,), for w (B, d + 1)."""
+        v, log_level = split_level(w)
+        variance = self.std**2 + log_level.exp()
+        return (v - self.mean).square().sum(1) / (2 * variance) + 0.5 * v.shape[1] * (2 * math.pi * variance).log()
+
+    def inputs(self, w: Tensor) -> Tensor:
+        """Compute the inputs of a network, :math:`((v~ - m) / sqrt(s^2 + t), log(t / s^2) / 4)`, shape (B, d + 1)."""
+        v, log_level = split_level(w)
+        std = (self.std**2 + log_level.exp()).sqrt().unsqueeze(1)
+        return join_level((v - self.mean) / std, (log_level - 2 * math.log(self.std)) / 4)

@@ -1,0 +1,121 @@
+"""What an array of examples is: vectors, or images with channels first or last, and labels as numbers or names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eblvm_lit.errors import DataError
+
+__all__ = ["CHANNELS", "channels_first", "labels_of", "pixels_of"]
+
+CHANNELS = {1: "grey", 3: "colour"}
+
+
+def channels_first(values: np.ndarray, where: str) -> np.ndarray:
+    """Return images (n, H, W), (n, C, H, W) or (n, H, W, C) as (n, C, H, W), and vectors (n, d) unchanged.
+
+    Raises:
+        DataError: If the array has another number of axes, or neither 1 nor 3 channels.
+
+    Example:
+        >>> shapes = (5, 2), (5, 8, 9), (5, 8, 9, 3), (5, 3, 8, 9)
+        >>> [channels_first(np.zeros(shape), "x.npy").shape for shape in shapes]
+        [(5, 2), (5, 1, 8, 9), (5, 3, 8, 9), (5, 3, 8, 9)]
+    """
+    if values.ndim == 2:
+        return values
+    if values.ndim == 3:
+        return values[:, None]
+    if values.ndim == 4 and values.shape[1] in CHANNELS:
+        return values
+    if values.ndim == 4 and values.shape[3] in CHANNELS:
+        return values.transpose(0, 3, 1, 2)
+    raise DataError(
+        f"{where} has the shape {values.shape}: vectors are (n, d), and images are (n, H, W), (n, C, H, W) or "
+        "(n, H, W, C) with 1 or 3 channels C."
+    )
+
+
+def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
+    """Convert images to bytes, or to floats in [0, 1] if they have more than 256 levels.
+
+    Bytes, and whole numbers in [0, 255], are bytes. Floats may be in [0, 1], in [-1, 1] if some are negative, or
+    in [0, 255] if some are above 1; the largest and smallest value of all parts decide. Floats that are k / 255 become
+    bytes, too.
+
+    Args:
+        parts: The images of each split, each (n, C, H, W).
+        where: The file, for the message of the error.
+
+    Raises:
+        DataError: If the values are in another range.
+
+    Example:
+        >>> [part.tolist() for part in pixels_of([np.array([[[[0.0, 0.2]]]]), np.array([[[[1.0, 0.6]]]])], "x.npy")]
+        [[[[[0, 51]]]], [[[[255, 153]]]]]
+        >>> pixels_of([np.array([[[[-1.0, 0.25]]]])], "x.npy")[0].tolist()
+        [[[[0.0, 0.625]]]]
+    """
+    if all(part.dtype == np.uint8 for part in parts):
+        return list(parts)
+    if all(part.dtype == np.bool_ for part in parts):
+        return [part.astype(np.uint8) * np.uint8(255) for part in parts]
+    low = min(float(part.min()) for part in parts)
+    high = max(float(part.max()) for part in parts)
+    if low >= 0 and high <= 1 and not all(part.dtype.kind in "iu" for part in parts):
+        scale = 1.0
+        shift = 0.0
+    elif -1 <= low < 0 and high <= 1:
+        scale = 0.5
+        shift = 0.5
+    elif low >= 0 and high <= 255:
+        scale = 1 / 255
+        shift = 0.0
+    else:
+        raise DataError(
+            f"{where} has pixels from {low:g} to {high:g}: scale them to [0, 1], [-1, 1] or whole numbers up to 255."
+        )
+    scaled = [part.astype(np.float64) * scale + shift for part in parts]
+    levels = [np.rint(part * 255) for part in scaled]
+    if all(np.allclose(part * 255, level, rtol=0, atol=1e-3) for part, level in zip(scaled, levels, strict=True)):
+        return [level.astype(np.uint8) for level in levels]
+    return [part.astype(np.float32) for part in scaled]
+
+
+def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.ndarray] | None, tuple[str, ...] | None]:
+    """Convert labels to int64; labels that are words become the indices of their sorted names.
+
+    Args:
+        parts: The labels of each split, each (n,) or (n, n_attributes); None for a split without labels.
+        where: The file, for the message of the error.
+
+    Returns:
+        The labels of each split and their names; None if a split has no labels, and if they are numbers.
+
+    Raises:
+        DataError: If labels are numbers, but no whole numbers.
+
+    Example:
+        >>> labels_of([np.array(["b", "a"]), np.array(["a"])], "x.csv")
+        ([array([1, 0]), array([0])], ('a', 'b'))
+        >>> labels_of([np.array([0.5])], "x.csv")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.DataError: x.csv: the label of row 0 is 0.5: labels are whole numbers, or words.
+    """
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None, None
+    if any(part.dtype.kind not in "buif" for part in found):
+        words = [part.astype(str) for part in found]
+        names, indices = np.unique(np.concatenate(words), return_inverse=True)
+        ends = np.cumsum([len(part) for part in found])[:-1]
+        return [part.astype(np.int64) for part in np.split(indices, ends)], tuple(map(str, names))
+    for part in found:
+        odd = np.argwhere(~(part == np.floor(part)))  # NaN, too, is no whole number
+        if part.dtype.kind == "f" and len(odd):
+            what = f"the label of row {odd[0][0]} is {part[tuple(odd[0])]}"
+            raise DataError(f"{where}: {what}: labels are whole numbers, or words.")
+    return [part.astype(np.int64) for part in found], None

@@ -1,0 +1,413 @@
+"""Your own examples in files of arrays or tables: points, vectors of any size, and images."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.core.ranges import Fraction, Seed
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.data.arrangement import CHANNELS, channels_first, labels_of, pixels_of
+from eblvm_lit.data.base import Splits, range_of
+from eblvm_lit.data.images import PixelData
+from eblvm_lit.data.readers import Names, Table, read
+from eblvm_lit.data.split_changes import as_integers
+from eblvm_lit.data.splitting import NAMES, digests_of, fraction_of, rows_of_splits, split_of
+from eblvm_lit.errors import ConfigError, DataError
+from eblvm_lit.utils.numbers import listing, significant
+
+__all__ = ["WORDS", "ArrayFile", "Examples", "examples_of"]
+
+log = logging.getLogger(__name__)
+
+# Words of a column of splits, in lower case.
+WORDS = {
+    **dict.fromkeys(("train", "training", "0"), 0),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
+    **dict.fromkeys(("test", "testing", "2"), 2),
+}
+PURPOSES = ("training", "validation", "testing")
+
+
+class Examples(NamedTuple):
+    """The examples of all files, as they are stored.
+
+    Attributes:
+        parts: The examples of the training, validation and test split, of one dtype: vectors (n, d), or images
+            (n, C, H, W).
+        labels: The labels of each split; None if there are none.
+        class_names: The names of the labels 0, 1, ...; None if the labels are numbers.
+        columns: The names of the columns of vectors; None if they have none.
+        stored: The dtype in the file.
+    """
+
+    parts: list[np.ndarray]
+    labels: list[np.ndarray] | None
+    class_names: tuple[str, ...] | None
+    columns: tuple[str, ...] | None
+    stored: np.dtype
+
+    @property
+    def are_images(self) -> bool:
+        """Whether the examples are images."""
+        return self.parts[0].ndim == 4
+
+    def name(self, column: int) -> str:
+        """Return the name of a column, or its index."""
+        return str(column) if self.columns is None else self.columns[column]
+
+
+@dataclass(kw_only=True, eq=False)
+class ArrayFile(PixelData):
+    r"""The examples in a file of your own, or in one file for each split: points, vectors or images.
+
+    A file of the formats .npy, .npz, .csv, .tsv, .parquet, .mat or .pt holds vectors (n, d), or images (n, H, W),
+    (n, C, H, W) or (n, H, W, C) of bytes or floats. To which split an example belongs is decided by a hash of its
+    content, so that it stays there when examples are added, removed or reordered, unless the splits are given, by
+    ``train``, ``val`` and ``test``, or by ``split_column``. A split that is not given is taken from the training
+    examples in that way.
+
+    Columns of vectors are standardised: models receive
+
+    .. math:: v = (x - m) / s
+
+    with the mean m and the standard deviation s of each column of the training split; :meth:`in_units` inverts this.
+    Columns of whole numbers get uniform noise in [0, 1) first, because no density follows them otherwise.
+
+    Args:
+        path: The file; None if ``train`` is given.
+        train, val, test: The files of given splits.
+        names: What is read of the files; see :class:`~eblvm_lit.data.readers.Names`.
+        val_size: The fraction of validation examples, or their number, which is turned into a fraction.
+        test_size: The same for test examples.
+        split_seed: The seed of the hash.
+        standardise: Whether columns of vectors are standardised.
+        dequantise: Whether columns of whole numbers get noise; None: only those of vectors.
+        flatten: Whether images are vectors of C H W values, for models of vectors.
+        shape: The shape of an example, (d,) or (C, H, W); None reads it from the file. A run keeps it in its
+            configuration, and with it ``mean`` and ``std``, so that a trained model can be used without the file, and
+            that its units do not change if the file does.
+        mean: The means m; None computes them.
+        std: The standard deviations s; None computes them.
+        value_range, flip, batch_size, eval_batch_size, seed: As in the base class.
+
+    Raises:
+        DataError: If a file is missing or cannot be used.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "points.npy"
+        >>> np.save(path, np.random.default_rng(0).normal(5, 2, size=(1000, 2)))
+        >>> data = ArrayFile(path=path)
+        >>> data.setup()
+        >>> [len(split) for split in data.splits], abs(data.splits.train.std().item() - 1) < 1e-3
+        ([813, 87, 100], True)
+        >>> abs(data.in_units(data.splits.train).mean().item() - 5) < 0.1
+        True
+        >>> data.find_options()[1]
+        '1,000 points in 2 columns (float64 as float32), 813 for training, 87 for validation, 100 for testing; ...'
+    """
+
+    path: str | Path | None = None
+    train: str | Path | None = None
+    val: str | Path | None = None
+    test: str | Path | None = None
+    key: str | None = None
+    label_key: str | None = None
+    columns: Sequence[str | int] | None = None
+    label_column: str | int | None = None
+    split_column: str | int | None = None
+    val_size: PositiveInt | Fraction = 0.1
+    test_size: PositiveInt | Fraction = 0.1
+    split_seed: Seed = 0
+    standardise: bool = True
+    dequantise: bool | None = None
+    flatten: bool = False
+    shape: Sequence[PositiveInt] | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[PositiveFloat] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.class_names: tuple[str, ...] | None = None
+        self.column_names: tuple[str, ...] | None = None
+        shape = tuple(self.shape or self._examples().parts[0].shape[1:])
+        self.image_shape = shape if len(shape) == 3 else None
+        self.event_shape = (math.prod(shape),) if self.flatten else shape
+
+    # ------------------------------------------------------------------ units
+
+    @functools.cached_property
+    def _scaling(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The mean and the standard deviation of each column; None if v has the units of the data."""
+        if not self.standardise or self.image_shape is not None:
+            return None
+        if self.mean is not None and self.std is not None:
+            return np.asarray(self.mean, dtype=np.float64), np.asarray(self.std, dtype=np.float64)
+        examples = self._examples()
+        train = self._with_noise(examples)[0]
+        constant = np.flatnonzero((examples.parts[0] == examples.parts[0][:1]).all(0))
+        if len(constant):
+            value = examples.parts[0][0, constant[0]]
+            others = f" (and {len(constant) - 1} other columns)" if len(constant) > 1 else ""
+            raise DataError(
+                f"{self._where}: column {examples.name(constant[0])} is {value} in all training rows{others}: leave it "
+                "out by data.columns=[...], or set data.standardise=false."
+            )
+        return train.mean(0), train.std(0)
+
+    def in_units(self, v: Tensor) -> Tensor:
+        """Convert v, as models receive it, to the units of the data: x = m + s v."""
+        if self._scaling is None:
+            return super().in_units(v)
+        mean, std = (torch.as_tensor(part, device=v.device) for part in self._scaling)
+        return (mean + std * v.double()).to(v.dtype)
+
+    def from_units(self, x: Tensor) -> Tensor:
+        """Invert :meth:`in_units`: v = (x - m) / s."""
+        if self._scaling is None:
+            return super().from_units(x)
+        mean, std = (torch.as_tensor(part, device=x.device) for part in self._scaling)
+        return ((x.double() - mean) / std).to(x.dtype)
+
+    @property
+    def unit_of_v(self) -> Tensor | None:
+        """The units of the data in which 1 is one unit of v: the standard deviations s, shape (d,), float64."""
+        return None if self._scaling is None else torch.as_tensor(self._scaling[1])
+
+    # ------------------------------------------------------------------ examples
+
+    def load(self) -> Splits:
+        """Read the files; see :meth:`ArrayDataModule.load`."""
+        examples = self._examples()
+        self.class_names = examples.class_names
+        self.column_names = examples.columns
+        if examples.are_images:
+            parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in examples.parts]
+            if parts[0].dtype != torch.uint8 and self.value_range == "symmetric":
+                parts = [2 * part - 1 for part in parts]
+            return Splits(*(part.flatten(1) if self.flatten else part for part in parts))
+        mean, std = self._scaling or (0.0, 1.0)
+        parts = [(part - mean) / std for part in self._with_noise(examples)]
+        return Splits(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
+
+    def load_labels(self) -> Splits | None:
+        """Return the labels, int64; None if there are none."""
+        labels = self._examples().labels
+        return None if labels is None else Splits(*map(torch.from_numpy, labels))
+
+    def example_digests(self) -> Splits:
+        """Return a digest of the content of each example, as it is stored."""
+        return Splits(*(as_integers(digests_of(part)) for part in self._examples().parts))
+
+    def find_options(self) -> tuple[dict[str, Any], str]:
+        """Find the shape of an example and the units of v, and a batch size if there are too few examples.
+
+        Returns:
+            The values, which a run keeps in its configuration, and a line that says what was understood.
+        """
+        examples = self._examples()
+        found: dict[str, Any] = {}
+        if self.shape is None:
+            found["shape"] = list(examples.parts[0].shape[1:])
+        if self._scaling is not None and self.mean is None:
+            found["mean"], found["std"] = (part.tolist() for part in self._scaling)
+        sizes = [len(part) for part in examples.parts]
+        notes = [*self._notes(examples), *self._repeated(examples), *self._outside(examples)]
+        if sizes[0] < self.batch_size:
+            found["batch_size"] = sizes[0]
+            notes.append(f"batches of all {sizes[0]} training examples")
+        counts = ", ".join(f"{n:,} for {purpose}" for n, purpose in zip(sizes, PURPOSES, strict=True))
+        return found, "; ".join([f"{self._described(examples, sum(sizes))}, {counts}", *notes])
+
+    def _described(self, examples: Examples, n: int) -> str:
+        shape = examples.parts[0].shape[1:]
+        if examples.are_images:
+            return f"{n:,} {CHANNELS[shape[0]]} images of {shape[1]} x {shape[2]} pixels ({examples.stored})"
+        what = "points" if shape[0] <= 3 else "vectors"
+        named = "" if examples.columns is None else f" {listing(examples.columns)}"
+        columns = f"{shape[0]} column{'s' * (shape[0] > 1)}{named}"
+        return f"{n:,} {what} in {columns} ({examples.stored} as float32)"
+
+    def _notes(self, examples: Examples) -> list[str]:
+        """Return what else was understood, for the line of :meth:`find_options`."""
+        notes = []
+        if examples.labels is not None:
+            values = np.unique(np.concatenate([part.ravel() for part in examples.labels]))
+            names = examples.class_names or [str(value) for value in values]
+            notes.append(f"labels {listing(names)}")
+        if self._scaling is not None:
+            notes.append("columns are standardised")
+        if whole := [examples.name(column) for column in _whole(examples)]:
+            what = f"column{'s' * (len(whole) > 1)} {listing(whole)} of whole numbers"
+            if self.dequantise is False:
+                notes.append(f"{what} get no noise, and a density on them has no bound: data.dequantise=true adds it")
+            else:
+                notes.append(f"uniform noise in [0, 1) is added to {what}")
+        return notes
+
+    def _repeated(self, examples: Examples) -> list[str]:
+        """Return a warning if validation or test examples are also training examples."""
+        given = self.train is not None or self.split_column is not None
+        if not given:
+            return []
+        seen = {*digests_of(examples.parts[0])}
+        notes = []
+        for part, purpose in zip(examples.parts[1:], PURPOSES[1:], strict=True):
+            same = [row for row, digest in enumerate(digests_of(part)) if digest in seen]
+            if same:
+                notes.append(
+                    f"WARNING: {len(same):,} examples for {purpose} are also for training, first row {same[0]}"
+                )
+        return notes
+
+    def _outside(self, examples: Examples) -> list[str]:
+        """Return a note if training points lie outside of the window of the pictures."""
+        if examples.are_images or examples.parts[0].shape[1] > 3:
+            return []
+        train = self.load().train
+        ends = torch.tensor([range_of(column) for column in train.unbind(1)]).T
+        n = int(((train < ends[0]) | (train > ends[1])).any(1).sum())
+        if n == 0:
+            return []
+        low, high = self.in_units(ends).tolist()
+        windows = [f"[{significant(a)}, {significant(b)}]" for a, b in zip(low, high, strict=True)]
+        return [f"outside of the window of pictures, {' x '.join(windows)}: {n:,} of {len(train):,} training points"]
+
+    # ------------------------------------------------------------------ files
+
+    @property
+    def _where(self) -> str:
+        return str(self.path if self.path is not None else self.train)
+
+    @property
+    def _names(self) -> Names:
+        columns = None if self.columns is None else tuple(self.columns)
+        return Names(self.key, self.label_key, columns, self.label_column, self.split_column)
+
+    def _examples(self) -> Examples:
+        given = (self.train, self.val, self.test)
+        if (self.path is None) == (self.train is None):
+            raise ConfigError("data=array needs a file: set data.path, or data.train with data.val and data.test.")
+        if self.path is not None and given != (None,) * 3:
+            raise ConfigError("data.path is one file of all splits: leave it out where data.train is given.")
+        paths = tuple(_absolute(path) for path in ((self.path,) if self.path is not None else given))
+        stamps = tuple(None if path is None else _stamp(path) for path in paths)
+        return _read_examples(paths, stamps, self._names, self.split_seed, (self.val_size, self.test_size))
+
+    def _with_noise(self, examples: Examples) -> list[np.ndarray]:
+        """Return the vectors of each split in float64, with uniform noise in [0, 1) in columns of whole numbers."""
+        parts = [part.astype(np.float64) for part in examples.parts]
+        whole = [] if self.dequantise is False else _whole(examples)
+        for name, part in zip(NAMES, parts, strict=True):
+            if len(whole):
+                generator = keyed_generator(self.split_seed, "dequantise", name)
+                part[:, whole] += torch.rand(len(part), len(whole), generator=generator, dtype=torch.float64).numpy()
+        return parts
+
+
+def _absolute(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).expanduser().absolute()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
+
+
+def _whole(examples: Examples) -> list[int]:
+    """Return the columns of vectors that hold whole numbers only."""
+    if examples.are_images:
+        return []
+    whole = [(part == np.floor(part)).all(0) for part in examples.parts]
+    return np.flatnonzero(np.all(whole, axis=0)).tolist()
+
+
+# A run builds its data three times, and should not read the file as often.
+@functools.lru_cache(maxsize=1)
+def _read_examples(
+    paths: tuple[Path | None, ...],
+    stamps: tuple[Any, ...],  # noqa: ARG001 - part of the key: another file under the same name is read again
+    names: Names,
+    seed: int,
+    sizes: tuple[float, float],
+) -> Examples:
+    """Read the files, and take the splits that are not given from the training examples.
+
+    Args:
+        paths: The file of all splits, or those of the training, validation and test split, of which the last two may be
+            None.
+        stamps: The sizes and times of the files.
+        names: What is read of the files.
+        seed: The seed of the hash.
+        sizes: The sizes of the validation and the test split.
+    """
+    where = str(paths[0])
+    found = [None if path is None else read(path, names) for path in paths]
+    tables = [part and part._replace(values=channels_first(part.values, where)) for part in found]
+    given = _by_word(where, cast(Table, tables[0])) if len(tables) == 1 else tables
+    return examples_of(where, given, seed, sizes)
+
+
+def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tuple[float, float]) -> Examples:
+    """Convert the tables of the splits to examples, and take the splits that are not given from the training table.
+
+    Args:
+        where: Where the tables come from, for messages.
+        given: The tables of the training, validation and test split, of which the last two may be None.
+        seed: The seed of the hash.
+        sizes: The sizes of the validation and the test split.
+
+    Raises:
+        DataError: If a split has no example, or the examples are neither vectors nor images of one shape.
+
+    Example:
+        >>> given = [Table(np.random.default_rng(0).normal(size=(100, 2))), Table(np.ones((5, 2))), None]
+        >>> [len(part) for part in examples_of("arrays", given, 0, (0.1, 0.1)).parts]
+        [89, 5, 11]
+    """
+    first = cast(Table, given[0])
+    fractions = [
+        0.0 if part is not None else fraction_of(size, len(first.values))
+        for part, size in zip(given[1:], sizes, strict=True)
+    ]
+    split = split_of(digests_of(first.values), seed=seed, val=fractions[0], test=fractions[1])
+    held_out = [part or _rows(first, split == i) for i, part in enumerate(given[1:], start=1)]
+    parts = [_rows(first, split == 0), *held_out]
+    rows_of_splits(np.repeat(np.arange(3), [len(part.values) for part in parts]), where)
+    if other := next((part for part in parts if part.values.shape[1:] != first.values.shape[1:]), None):
+        shapes = first.values.shape[1:], other.values.shape[1:]
+        raise DataError(f"Training examples have the shape {shapes[0]}, and others {shapes[1]}: they must be alike.")
+    values = [part.values for part in parts]
+    labels, class_names = labels_of([part.labels for part in parts], where)
+    values = pixels_of(values, where) if first.values.ndim == 4 else values
+    return Examples(values, labels, class_names, first.columns, first.values.dtype)
+
+
+def _by_word(where: str, table: Table) -> list[Table | None]:
+    """Divide a table by its column of splits; without one, all rows are for training."""
+    if table.split is None:
+        return [table, None, None]
+    words = [str(word).strip().lower() for word in table.split]
+    for row, word in enumerate(words):
+        if word not in WORDS:
+            known = "train, val or test"
+            raise DataError(f"{where}: the split of row {row} is {table.split[row]!r}: it must be {known}.")
+    split = np.array([WORDS[word] for word in words])
+    if not (split == 0).any():
+        raise DataError(f"{where}: no row is for training by its column of splits.")
+    return [_rows(table, split == i) if (split == i).any() else None for i in range(3)]
+
+
+def _rows(table: Table, chosen: np.ndarray) -> Table:
+    labels, split = (None if part is None else part[chosen] for part in (table.labels, table.split))
+    return Table(table.values[chosen], labels, split, table.columns)

@@ -1,0 +1,170 @@
+"""Examples that are given in Python: NumPy arrays, tensors, pandas frames and torch data sets, read as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.errors import ConfigError
+
+__all__ = ["Given", "alike", "as_points", "examples_in"]
+
+KINDS = "a NumPy array, a tensor, a pandas frame or a torch Dataset"
+
+
+class Given(NamedTuple):
+    """Examples that were given in Python.
+
+    Attributes:
+        values: The examples, (n, ...), as they were given: floats of any width, integers or bytes.
+        labels: The labels that a Dataset has as the second value of its items, (n, ...); None if there are none.
+        columns: The names of the columns of a frame; empty for other kinds.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray | None = None
+    columns: tuple[str, ...] = ()
+
+
+def examples_in(given: Any, name: str = "data") -> Given:
+    """Read examples that were given in Python as one array, without a copy where that is possible.
+
+    An item of a ``torch.utils.data.Dataset`` is an example, or a tuple of an example and its label. An example may be a
+    tensor, an array, a number or an image of Pillow. All items are read.
+
+    Args:
+        given: A NumPy array, a tensor, a list of numbers, a pandas frame (each row is an example), a series, or a torch
+            Dataset.
+        name: The name of the argument, for messages.
+
+    Raises:
+        ConfigError: If the values are not numbers, or examples have different shapes.
+
+    Example:
+        >>> examples_in(pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}))
+        Given(values=array([[1., 3.],
+           [2., 4.]]), labels=None, columns=('x', 'y'))
+        >>> examples_in(TensorDataset(torch.zeros(5, 2), torch.arange(5))).labels
+        array([0, 1, 2, 3, 4])
+        >>> examples_in("points.npy")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: data is a NumPy array, a tensor, a pandas frame or a torch Dataset: data=array ...
+    """
+    if isinstance(given, str | bytes) or hasattr(given, "__fspath__"):
+        raise ConfigError(f"{name} is {KINDS}: data=array data.path={given} reads a file.")
+    if isinstance(given, Dataset):
+        return _stacked(given, name)
+    if isinstance(given, pd.DataFrame):
+        text = [column for column, dtype in given.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
+        if text:
+            raise ConfigError(f"Column {text[0]!r} of {name} holds no numbers: leave it out, or give it as labels.")
+        # pandas marks missing values of its own types by an object that is no number
+        values = given.to_numpy(np.float64, na_value=np.nan) if given.isna().any(axis=None) else given.to_numpy()
+        return Given(_array(values, name), columns=tuple(map(str, given.columns)))
+    return Given(_array(given, name))
+
+
+def _array(given: Any, name: str) -> np.ndarray:
+    """Convert an array, a tensor or a list to an array of numbers."""
+    if hasattr(given, "toarray"):  # of scipy.sparse
+        raise ConfigError(f"{name} is a sparse matrix: give {name}.toarray().")
+    given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
+    if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no such type
+        given = given.float()
+    if given is None or isinstance(given, dict):
+        raise ConfigError(f"{name} is {KINDS}, not {type(given).__name__}.")
+    try:
+        values = np.asarray(given)
+        values = values.astype(np.float64) if values.dtype == object else values  # numbers that are objects of Python
+    except (TypeError, ValueError, RuntimeError) as error:  # such as a list of lists of different lengths
+        raise ConfigError(f"{name} is {KINDS} of numbers: {str(error).rstrip('.')}.") from None
+    if values.dtype.kind not in "biuf":
+        raise ConfigError(f"{name} is {KINDS} of real numbers, not of {values.dtype}.")
+    return values
+
+
+def _stacked(given: Dataset, name: str) -> Given:
+    """Stack the items of a Dataset."""
+    if isinstance(given, TensorDataset):
+        columns: Sequence[Any] = given.tensors
+    else:
+        # a Dataset with __len__ need not end by an IndexError, and an iterable one has no __len__
+        found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
+        if not found:
+            raise ConfigError(f"{name} is a Dataset without items.")
+        items = [item if isinstance(item, tuple | list) else (item,) for item in found]
+        columns = [[row[j] for row in items] for j in range(min(2, min(map(len, items))))]
+    if not columns:
+        raise ConfigError(f"The items of {name} are empty.")
+    values, *labels = [_column(column, name) for column in columns[:2]]
+    return Given(values, labels[0] if labels else None)
+
+
+def _column(values: Any, name: str) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        return _array(values, name)
+    parts = [_array(value, name) for value in values]
+    shapes = sorted({part.shape for part in parts})
+    if len(shapes) > 1:
+        raise ConfigError(f"The examples of {name} have the shapes {shapes[0]} and {shapes[1]}: give them one shape.")
+    return np.stack(parts)
+
+
+def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> torch.Tensor:
+    """Convert examples to the shape that a model takes, and bytes of images to the values that it takes.
+
+    Args:
+        given: Examples of the kinds of :func:`examples_in`. Images may be (n, C, H, W), (n, H, W, C) or, if grey,
+            (n, H, W); bytes (uint8) are converted as those of the data are. Other numbers keep their values.
+        data: The data of the model, which need not be set up.
+        event_shape: The shape of one v.
+
+    Returns:
+        v, shape (n, *event_shape), in the type in which the examples were given.
+
+    Raises:
+        ConfigError: If the shape is another one.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> as_points(np.zeros((5, 8, 8), dtype=np.uint8), Digits(), (64,)).shape
+        torch.Size([5, 64])
+    """
+    if isinstance(given, torch.Tensor):  # stays on its device
+        v = given.detach()
+    else:
+        # torch wants memory that can be written to, which arrays of Pillow and memory maps do not have
+        v = torch.from_numpy(np.require(examples_in(given, "v").values, requirements=["C", "W"]))
+    shape = tuple(event_shape)
+    if v.dim() == 0 or tuple(v.shape[1:]) != shape:
+        v = _reshaped(v, data, shape)
+    return data.as_float(v) if v.dtype == torch.uint8 else v
+
+
+def _reshaped(v: torch.Tensor, data: ArrayDataModule, shape: tuple[int, ...]) -> torch.Tensor:
+    image = data.image_shape
+    if image is not None:
+        channels, height, width = image
+        if tuple(v.shape[1:]) == (height, width, channels):
+            v = v.movedim(-1, 1)
+        if tuple(v.shape[1:]) == image or (channels == 1 and tuple(v.shape[1:]) == (height, width)):
+            return v.reshape(len(v), *shape)
+    raise ConfigError(f"v has the shape {tuple(v.shape)}, and this model takes (B, {', '.join(map(str, shape))}).")
+
+
+def alike(result: torch.Tensor, given: Any) -> Any:
+    """Return a result as a NumPy array if the examples were given as an array or a frame, else as the tensor it is.
+
+    Example:
+        >>> type(alike(torch.zeros(2), np.zeros(2))).__name__, type(alike(torch.zeros(2), [0.0, 0.0])).__name__
+        ('ndarray', 'Tensor')
+    """
+    is_array = isinstance(given, np.ndarray | pd.DataFrame | pd.Series)
+    return result.cpu().numpy() if is_array else result

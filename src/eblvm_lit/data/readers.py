@@ -1,0 +1,352 @@
+"""Reading arrays and tables from files: .npy, .npz, .mat, .pt, .csv, .tsv and .parquet, one function for each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+
+from eblvm_lit.errors import DataError
+
+__all__ = ["SUFFIXES", "Names", "Table", "is_array_file", "read"]
+
+
+class Names(NamedTuple):
+    """What is read of a file with several arrays or columns; None for what :func:`read` finds by itself.
+
+    Attributes:
+        key: The name of the array of examples, in .npz, .mat and .pt files.
+        label_key: The name of the array of labels in these files.
+        columns: The columns that are read; of a table their names, and of an array (n, d) their indices from 0.
+        label_column: The column of labels of a table.
+        split_column: The column of a table that says to which split a row belongs.
+    """
+
+    key: str | None = None
+    label_key: str | None = None
+    columns: Sequence[str | int] | None = None
+    label_column: str | int | None = None
+    split_column: str | int | None = None
+
+
+class Table(NamedTuple):
+    """The examples of one file.
+
+    Attributes:
+        values: The examples as stored, shape (n, d), (n, H, W), (n, C, H, W) or (n, H, W, C), of a numeric type.
+        labels: The labels as stored, shape (n, ...); None if there are none.
+        split: The words of the column of splits, shape (n,); None if there is none.
+        columns: The names of the columns of a table; None for an array without names.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray | None = None
+    split: np.ndarray | None = None
+    columns: tuple[str, ...] | None = None
+
+
+def read(path: Path, names: Names | None = None) -> Table:
+    r"""Read the examples of a file, whose suffix says its format.
+
+    Nothing is unpickled: arrays of Python objects are refused.
+
+    Args:
+        path: The file.
+        names: The arrays or columns that are read; by default those that the file's format suggests.
+
+    Raises:
+        DataError: If the file is missing, empty or damaged, has no such array or column, or contains text, objects,
+            NaN or infinite numbers; the message names the row and the column, both counted from 0 as NumPy does.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "points.csv"
+        >>> _ = path.write_text("x,y,kind\n0.5,1,a\n2,3,b\n")
+        >>> table = read(path, Names(label_column="kind"))
+        >>> table.columns, table.values.tolist(), table.labels.tolist()
+        (('x', 'y'), [[0.5, 1.0], [2.0, 3.0]], ['a', 'b'])
+        >>> read(path)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.DataError: .../points.csv: row 0, column kind is 'a', and no number: ...
+    """
+    if path.suffix.lower() not in READERS:
+        raise DataError(f"{path} is no file of a known format ({', '.join(READERS)}): convert it to one of them.")
+    if not path.is_file():
+        raise DataError(f"There is no file {path}: set data.path to a file of examples.")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty.")
+    table = READERS[path.suffix.lower()](path, names or Names())
+    if table.values.ndim < 2 or table.values.size == 0:
+        raise DataError(f"{path} holds no examples: its array has the shape {table.values.shape}.")
+    _check_finite(path, table)
+    return table
+
+
+def is_array_file(name: str) -> bool:
+    """Return whether the suffix of a file's name is that of a format which :func:`read` reads.
+
+    Example:
+        >>> is_array_file("points.npy"), is_array_file("photos")
+        (True, False)
+    """
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def _check_finite(path: Path, table: Table) -> None:
+    """Raise an error that names the first value that is NaN or infinite."""
+    values = table.values
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        bad = ~np.isfinite(values)
+        first = np.argwhere(bad)[0]
+        n_rows = int(bad.reshape(len(bad), -1).any(1).sum())
+        where = _column(table, int(first[1])) if values.ndim == 2 else f"pixel {tuple(map(int, first[1:]))}"
+        others = f", and {n_rows - 1:,} other rows have such values" if n_rows > 1 else ""
+        raise DataError(
+            f"{path}: row {first[0]}, {where} is {values[tuple(first)]}{others}: fill them in or leave these rows out."
+        )
+
+
+def _column(table: Table, index: int) -> str:
+    return f"column {index if table.columns is None else table.columns[index]}"
+
+
+# ------------------------------------------------------------------ arrays
+
+
+def _read_npy(path: Path, names: Names) -> Table:
+    array = _without_pickle(path, lambda: np.load(path, allow_pickle=False))
+    return _table_of(path, {"": array}, names)
+
+
+def _read_npz(path: Path, names: Names) -> Table:
+    def load() -> dict[str, np.ndarray]:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+
+    return _table_of(path, _without_pickle(path, load), names)
+
+
+def _read_mat(path: Path, names: Names) -> Table:
+    from scipy.io import loadmat  # imported here, because the import is slow
+
+    try:
+        content = loadmat(str(path))
+    except NotImplementedError:
+        raise DataError(f"{path} is a MATLAB 7.3 file: save it with -v7, or as .npy or .csv.") from None
+    except (ValueError, TypeError, OSError) as error:
+        raise _damaged(path, error) from None
+    return _table_of(path, {name: array for name, array in content.items() if not name.startswith("__")}, names)
+
+
+def _read_pt(path: Path, names: Names) -> Table:
+    import torch
+
+    content: Any = _without_pickle(path, lambda: torch.load(path, map_location="cpu", weights_only=True))
+    if isinstance(content, tuple | list) and len(content) == 2:
+        content = {"x": content[0], "y": content[1]}
+    arrays = content if isinstance(content, Mapping) else {"": content}
+    tensors = {str(name): part for name, part in arrays.items() if isinstance(part, torch.Tensor)}
+    if not tensors:
+        raise DataError(f"{path} holds no tensor: save a tensor, or a dictionary of tensors.")
+    # NumPy has no bfloat16
+    known = {
+        name: part.float() if part.dtype in (torch.bfloat16, torch.float16) else part for name, part in tensors.items()
+    }
+    return _table_of(path, {name: part.detach().numpy() for name, part in known.items()}, names)
+
+
+def _without_pickle(path: Path, load: Callable[[], Any]) -> Any:
+    """Load a file; the error for content that only pickle can read says so in one sentence."""
+    import pickle
+
+    try:
+        return load()
+    except (pickle.UnpicklingError, ValueError) as error:
+        if isinstance(error, pickle.UnpicklingError) or "allow_pickle" in str(error):
+            raise DataError(
+                f"{path} holds Python objects, which are not loaded because they may run code: save numbers only."
+            ) from None
+        raise _damaged(path, error) from None
+    except (OSError, EOFError, RuntimeError, KeyError) as error:
+        raise _damaged(path, error) from None
+    except Exception as error:
+        if type(error).__name__ != "BadZipFile":
+            raise
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path} cannot be read as {path.suffix}: {' '.join(str(error).split()) or type(error).__name__}.")
+
+
+def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Table:
+    """Choose the examples and the labels among the arrays of a file."""
+    if names.label_column is not None or names.split_column is not None:
+        raise DataError(f"{path} has no named columns: give the labels as another array, by data.label_key.")
+    values = _numbers(path, arrays[_key(path, arrays, names.key, "x", "data.key")])
+    label_key = names.label_key or next((name for name in arrays if name.lower() == "y"), None)
+    labels = None
+    if label_key is not None:
+        labels = arrays[_key(path, arrays, label_key, "y", "data.label_key")]
+        # MATLAB knows no vectors: labels are a row or a column.
+        labels = labels.reshape(-1) if labels.ndim == 2 and 1 in labels.shape else labels
+        if len(labels) != len(values):
+            raise DataError(f"{path} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
+    values = values[:, None] if values.ndim == 1 else values
+    if names.columns is not None and values.ndim == 2:
+        return Table(_chosen(path, values, names.columns), labels)
+    titles = arrays.get("columns")  # as eblvm_lit.train stores the names of a frame's columns
+    named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
+    return Table(values, labels, None, tuple(map(str, titles)) if named else None)
+
+
+def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:
+    """Return the name of an array: the given one, the only one, or the usual one in any case."""
+    listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+    if given is not None:
+        if given not in arrays:
+            raise DataError(f"{path} has no array {given!r}; it has {listed}: set {option} to one of them.")
+        return given
+    if len(arrays) == 1:
+        return next(iter(arrays))
+    found = [name for name in arrays if name.lower() == usual]
+    if len(found) != 1:
+        raise DataError(f"{path} has the arrays {listed}: set data.key, and data.label_key if one of them is labels.")
+    return found[0]
+
+
+def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
+    """Return an array of numbers; refuse text and objects."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "buif":
+        kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
+        kind = kinds.get(array.dtype.kind, "records")
+        raise DataError(f"{path} holds {kind} ({array.dtype}): save an array of real numbers.")
+    return array
+
+
+def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.ndarray:
+    """Return the columns with the given indices."""
+    d = values.shape[1]
+    for column in columns:
+        if not isinstance(column, int) or not -d <= column < d:
+            raise DataError(f"{path} has no column {column!r}; its columns are the numbers 0 to {d - 1}.")
+    return values[:, [int(column) for column in columns]]
+
+
+# ------------------------------------------------------------------ tables
+
+
+def _read_text(path: Path, names: Names, separator: str | None = None) -> Table:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        first = next((line for line in file if line.strip()), "")
+    comment = first.startswith("#")  # as numpy.savetxt writes the names of the columns
+    separator = separator or (";" if ";" in first else "," if "," in first else r"\s+")
+    words = [word.strip().strip('"') for word in _split(first.lstrip("#").strip(), separator)]
+    header = comment or not all(map(_is_number, words))
+    try:
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            header=None,
+            names=None,
+            skiprows=_lines_before(path, header=header),
+            encoding="utf-8-sig",
+            skip_blank_lines=True,
+            low_memory=False,
+        )
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} holds no examples below its header.") from None
+    except pd.errors.ParserError as error:
+        raise _damaged(path, error) from None
+    if header and len(words) != frame.shape[1]:
+        raise DataError(
+            f"{path} has {len(words)} names of columns and {frame.shape[1]} columns: give each column a name, or none."
+        )
+    if header:
+        frame.columns = pd.Index(words)
+    return _table_of_frame(path, frame, names, named=header)
+
+
+def _lines_before(path: Path, *, header: bool) -> int:
+    """Return the number of lines before the first row of data."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        blank = next((i for i, line in enumerate(file) if line.strip()), 0)
+    return blank + header
+
+
+def _split(line: str, separator: str) -> list[str]:
+    return line.split() if separator == r"\s+" else line.split(separator)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return word == ""
+    return True
+
+
+def _read_parquet(path: Path, names: Names) -> Table:
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError:
+        raise DataError(f"{path} needs the package pyarrow: install it, or save the table as .csv or .npy.") from None
+    except (ValueError, OSError) as error:
+        raise _damaged(path, error) from None
+    frame.columns = pd.Index([str(name) for name in frame.columns])
+    return _table_of_frame(path, frame, names, named=True)
+
+
+def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: bool) -> Table:
+    """Choose the columns of a table."""
+    if names.key is not None or names.label_key is not None:
+        raise DataError(f"{path} is a table: name its columns by data.columns and data.label_column.")
+    if named and "" in frame.columns and len(frame.columns) > 1:
+        frame = frame.drop(columns="")  # the row numbers that pandas writes into a column without a name
+    others = [name for name in (names.label_column, names.split_column) if name is not None]
+    chosen = [name for name in frame.columns if name not in others] if names.columns is None else list(names.columns)
+    if unknown := [name for name in (*chosen, *others) if name not in frame.columns]:
+        known = ", ".join(map(str, frame.columns))
+        raise DataError(f"{path} has no column {unknown[0]!r}; its columns are {known}.")
+    if not chosen:
+        raise DataError(f"{path} has no columns beside {', '.join(map(str, others))}: nothing is left to model.")
+    columns = [_column_of_numbers(path, cast(pd.Series, frame[name]), name) for name in chosen]
+    labels = None if names.label_column is None else frame[names.label_column].to_numpy()
+    split = None if names.split_column is None else frame[names.split_column].to_numpy()
+    return Table(np.stack(columns, axis=1), labels, split, tuple(map(str, chosen)) if named else None)
+
+
+def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarray:
+    """Convert a column to float64; refuse text and missing values, with the first row that has one."""
+    if column.dtype.kind in "mM":  # pandas would convert times to numbers
+        numbers = np.full(len(column), np.nan)
+    else:
+        numbers = np.asarray(pd.to_numeric(column, errors="coerce"), dtype=np.float64)
+    bad = np.flatnonzero(np.isnan(numbers))
+    if len(bad):
+        value = column.iloc[bad[0]]
+        if pd.isna(value):
+            fix = "fill it in or leave the row out"
+            raise DataError(f"{path}: row {bad[0]}, column {name} is missing or NaN, {len(bad):,} in all: {fix}.")
+        fix = "leave the column out by data.columns=[...], or name it by data.label_column"
+        raise DataError(f"{path}: row {bad[0]}, column {name} is {str(value)!r}, and no number: {fix}.")
+    return numbers
+
+
+# One function for each suffix.
+READERS: dict[str, Callable[[Path, Names], Table]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".csv": _read_text,
+    ".tsv": functools.partial(_read_text, separator="\t"),
+    ".parquet": _read_parquet,
+    ".mat": _read_mat,
+    ".pt": _read_pt,
+}
+SUFFIXES = tuple(READERS)

@@ -1,0 +1,61 @@
+"""How the splits of a data set differ from those of a checkpoint, and which test examples were trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["as_integers", "changed_splits", "n_trained_on"]
+
+PURPOSES = {"train": "training", "val": "validation", "test": "testing"}
+
+
+def as_integers(digests: Sequence[bytes]) -> Tensor:
+    r"""Return the first 64 bits of each digest, int64, shape (n,).
+
+    Of a million different examples, two have equal integers with probability 3e-8.
+
+    Example:
+        >>> as_integers([b"\x01" + bytes(15), b"\x02" + bytes(15)])
+        tensor([1, 2])
+    """
+    return torch.from_numpy(np.frombuffer(b"".join(one[:8] for one in digests), "<i8").astype(np.int64))
+
+
+def changed_splits(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
+    """Describe the examples that each split has gained and lost; an empty text if there are none.
+
+    Args:
+        before: The state of the data module in a checkpoint: sorted digests of the examples by split, int64.
+        now: The state of the present data module.
+
+    Example:
+        >>> before = {"train": torch.tensor([1, 2, 3]), "val": torch.tensor([4]), "test": torch.tensor([5])}
+        >>> changed_splits(before, {**before, "train": torch.tensor([2, 3, 6, 7])})
+        '2 added and 1 removed for training'
+    """
+    parts = []
+    for name, purpose in PURPOSES.items():
+        added = int((~torch.isin(now[name], before[name])).sum())
+        removed = int((~torch.isin(before[name], now[name])).sum())
+        if counts := [f"{n} {what}" for n, what in ((added, "added"), (removed, "removed")) if n]:
+            parts.append(f"{' and '.join(counts)} for {purpose}")
+    return ", ".join(parts)
+
+
+def n_trained_on(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> int:
+    """Count the test examples that the checkpoint, or a run that it has resumed, was trained on.
+
+    Examples that were in both splits already, as given folders may have them, do not count.
+
+    Example:
+        >>> before = {"train": torch.tensor([1, 2, 3]), "test": torch.tensor([3, 5]), "earlier": torch.tensor([8])}
+        >>> n_trained_on(before, {"test": torch.tensor([2, 3, 7, 8])})
+        2
+    """
+    trained = torch.cat([before["train"], before["earlier"]])
+    new = now["test"][~torch.isin(now["test"], before["test"])]
+    return int(torch.isin(new, trained).sum())

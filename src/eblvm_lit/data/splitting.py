@@ -1,0 +1,113 @@
+"""The split that an example belongs to, chosen by a hash of its content; imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from eblvm_lit.errors import DataError
+
+__all__ = ["NAMES", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
+
+NAMES = ("train", "val", "test")  # the splits 0, 1 and 2
+SIZE = 16  # bytes of a digest
+
+
+def digests_of(rows: np.ndarray) -> list[bytes]:
+    """Compute a digest of the content of each example of an array: of its bytes as stored, float64 as float64.
+
+    Equal examples have equal digests: -0.0 is hashed as 0.0, and all numbers in little-endian byte order.
+
+    Args:
+        rows: The examples, shape (n, ...), of any numeric type.
+
+    Returns:
+        n digests of 16 bytes.
+
+    Example:
+        >>> first, second, third = digests_of(np.array([[1.0, 0.0], [2.0, 5.0], [1.0, -0.0]]))
+        >>> first == second, first == third
+        (False, True)
+    """
+    flat = rows.reshape(len(rows), -1)
+    flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+    if flat.dtype.kind == "f":
+        flat = flat + flat.dtype.type(0)  # -0.0 + 0.0 = 0.0
+    return [hashlib.blake2b(row.tobytes(), digest_size=SIZE).digest() for row in flat]
+
+
+def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) -> np.ndarray:
+    """Choose the split of each example by its digest and nothing else.
+
+        u = hash(seed, digest) in [0, 1);   test if u < test,   validation if u < test + val,   training otherwise
+
+    So the split of an example depends on no other example: adding, removing, renaming or reordering examples moves none
+    of the others, equal examples land in one split, and a larger ``test`` only adds test examples. The sizes of the
+    splits are random: of n different examples, n val ± sqrt(n val) are for validation.
+
+    Args:
+        digests: A digest of each example's content; of an array: :func:`digests_of`.
+        seed: The seed of the hash; another seed gives other splits.
+        val: The fraction of validation examples, in [0, 1).
+        test: The fraction of test examples, in [0, 1); ``val + test`` must be below 1.
+
+    Returns:
+        The index in :data:`NAMES` of each example's split, int8, shape (n,).
+
+    Raises:
+        DataError: If the fractions leave nothing to train on.
+
+    Example:
+        >>> digests = digests_of(np.arange(1000.0))
+        >>> split = split_of(digests, seed=0, val=0.1, test=0.1)
+        >>> np.bincount(split).tolist(), bool((split_of(digests[::-1], seed=0, val=0.1, test=0.1) == split[::-1]).all())
+        ([785, 117, 98], True)
+    """
+    if val + test >= 1:
+        raise DataError(f"data.val_size={val:g} and data.test_size={test:g} leave nothing to train on: lower them.")
+    key = int(seed).to_bytes(8, "little")
+    hashes = b"".join(hashlib.blake2b(one, digest_size=8, key=key).digest() for one in digests)
+    uniform = np.frombuffer(hashes, dtype="<u8") / 2.0**64
+    return np.where(uniform < test, 2, np.where(uniform < test + val, 1, 0)).astype(np.int8)
+
+
+def fraction_of(size: float, n: int) -> float:
+    """Return a size of a split as a fraction of n examples: a number of examples is divided by n.
+
+    A fraction keeps every example in its split when n grows. A number of examples does not quite: the fraction is
+    another one then, and the few examples whose hash lies between the two fractions change their split.
+
+    Example:
+        >>> fraction_of(500, 5000), fraction_of(0.2, 5000)
+        (0.1, 0.2)
+    """
+    return size / n if isinstance(size, int) else size
+
+
+def rows_of_splits(split: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the indices of the examples of each split, in the order of the examples.
+
+    Args:
+        split: The result of :func:`split_of`.
+        what: Where the examples come from, for the message of the error.
+
+    Raises:
+        DataError: If a split has no example, as happens by chance with few examples.
+
+    Example:
+        >>> [rows.tolist() for rows in rows_of_splits(np.array([0, 2, 1, 0]), "points.npy")]
+        [[0, 3], [2], [1]]
+        >>> rows_of_splits(np.array([0, 0, 1]), "points.npy")
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.DataError: points.npy has 3 examples, and none of them is for testing: ...
+    """
+    train, val, test = (np.flatnonzero(split == number) for number in range(len(NAMES)))
+    for rows, purpose in zip((train, val, test), ("training", "validation", "testing"), strict=True):
+        if len(rows) == 0:
+            hint = "raise data.val_size or data.test_size, or try another data.split_seed"
+            n = len(split)
+            raise DataError(f"{what} has {n} example{'s' * (n != 1)}, and none of them is for {purpose}: {hint}.")
+    return train, val, test

@@ -1,0 +1,173 @@
+"""Arrays that are given in Python, and stored in the folder of their run for evaluations and resumed runs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from eblvm_lit.data.arrangement import channels_first
+from eblvm_lit.data.array_files import ArrayFile
+from eblvm_lit.data.given import examples_in
+from eblvm_lit.data.kinds import kind_of
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.utils.io import write_whole
+
+__all__ = ["MAX_BYTES", "ArraysToStore", "StoredArrays", "arrays_to_store"]
+
+# The largest size of arrays that are copied into the folder of a run. Larger ones are better written once to a file,
+# which all runs read.
+MAX_BYTES = 2 * 2**30
+GROUP = "_memory"  # the option of the group data that reads stored arrays
+
+
+@dataclass(kw_only=True, eq=False)
+class StoredArrays(ArrayFile):
+    """The arrays that :func:`eblvm_lit.train` was given as ``data=``, read from the folder of the run.
+
+    Their files have a digest of their content in their names. So the same arrays have the same settings in every
+    folder: another run of the same arrays can be resumed from, and a folder can be moved.
+
+    Args:
+        run_folder: The folder of the run; an evaluation sets it to the folder in which it finds the checkpoint.
+        train, val, test: The names of the files in this folder; None for a split that is taken from the training
+            examples.
+        val_size, test_size, split_seed, standardise, dequantise, flatten, shape, mean, std: As in the base class.
+        value_range, flip, batch_size, eval_batch_size, seed: As in the base class.
+
+    Example:
+        >>> import tempfile
+        >>> given = arrays_to_store(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> with tempfile.TemporaryDirectory() as folder, given.stored_in(Path(folder)):
+        ...     data = StoredArrays(run_folder=folder, **given.names)
+        ...     data.setup()
+        ...     [len(split) for split in data.splits]
+        [814, 91, 95]
+    """
+
+    run_folder: str | Path
+
+    def __post_init__(self) -> None:
+        folder = Path(self.run_folder)
+        for name in ("train", "val", "test"):
+            value = getattr(self, name)
+            setattr(self, name, None if value is None else folder / value)
+        super().__post_init__()
+
+
+class ArraysToStore(NamedTuple):
+    """Arrays that a run will read: the names of their files, and their contents.
+
+    Attributes:
+        names: The names of the files by split; a split that was not given has none.
+        contents: The arrays of each file by name.
+    """
+
+    names: dict[str, str]
+    contents: dict[str, dict[str, np.ndarray]]
+
+    def overrides(self, words: Sequence[str] = ()) -> list[str]:
+        """Return the overrides that choose these arrays as the data of a run, and the kind of model that fits them.
+
+        Args:
+            words: The user's overrides, which may choose another kind.
+        """
+        values = self.contents[self.names["train"]]["x"]
+        shape = [1] if values.ndim == 1 else [*channels_first(values[:1], "data").shape[1:]]
+        event_shape = [math.prod(shape)] if "data.flatten=true" in words else shape
+        kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(event_shape)}"]
+        files = [f"data.{split}={name}" for split, name in self.names.items()]
+        return [f"data={GROUP}", *kinds, f"data.shape={shape}".replace(" ", ""), *files]
+
+    @contextmanager
+    def stored_in(self, folder: Path) -> Iterator[None]:
+        """Write the files to a folder for the run in the block, and remove them if the run is refused.
+
+        A file that is there already has the same content, because its name is the digest of that.
+
+        Raises:
+            DataError: If they cannot be written.
+        """
+        missing = [folder / name for name in self.contents if not (folder / name).is_file()]
+        before = _written_at(folder / "config.yaml")
+        for path in missing:
+            write_whole(path, lambda file, path=path: np.savez(file, **cast(Any, self.contents[path.name])))
+        try:
+            yield
+        except BaseException:
+            if _written_at(folder / "config.yaml") == before:  # then no iteration was done
+                for path in missing:
+                    path.unlink(missing_ok=True)
+            raise
+
+
+def _written_at(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.is_file() else None
+
+
+def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test: Any = None) -> ArraysToStore:
+    """Read the arrays that are given to :func:`eblvm_lit.train`.
+
+    Args:
+        data: The examples, in the kinds of :func:`~eblvm_lit.data.given.examples_in`.
+        labels: The labels of ``data``: whole numbers or words.
+        validation: Validation examples in the same kinds, or a pair (examples, labels).
+        test: Test examples, in the same way.
+
+    Raises:
+        ConfigError: If they are no arrays of numbers, or are larger than :data:`MAX_BYTES`.
+
+    Example:
+        >>> given = arrays_to_store(np.zeros((5, 2)), labels=["a", "b", "a", "b", "a"], test=np.ones((3, 2)))
+        >>> given.overrides()
+        ['data=_memory', 'kind=points', 'data.shape=[2]', 'data.train=given_...npz', 'data.test=given_...npz']
+    """
+    parts = {"train": (data, labels), "val": _pair(validation), "test": _pair(test)}
+    names = {"train": "data", "val": "validation", "test": "test"}
+    contents = {split: _content(*pair, names[split]) for split, pair in parts.items() if pair[0] is not None}
+    size = sum(array.nbytes for arrays in contents.values() for array in arrays.values())
+    if size > MAX_BYTES:
+        raise ConfigError(
+            f"data holds {size / 2**30:.1f} GiB, and a run's folder takes arrays of up to {MAX_BYTES / 2**30:g} GiB: "
+            "write a file by numpy.save, and train with data=array data.path=FILE."
+        )
+    files = {split: f"given_{_digest(content)}.npz" for split, content in contents.items()}
+    return ArraysToStore(files, {files[split]: content for split, content in contents.items()})
+
+
+def _pair(given: Any) -> tuple[Any, Any]:
+    """Divide a pair of examples and labels; anything else has no labels."""
+    return given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+
+
+def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
+    """Return the arrays of one file: examples x, and labels y and names of columns if there are any."""
+    found = examples_in(given, name)
+    values = found.values if found.values.dtype != np.float16 else found.values.astype(np.float32)
+    content = {"x": values}
+    labels = found.labels if labels is None else labels
+    if labels is not None:
+        labels = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
+        content["y"] = (
+            labels.astype(str) if labels.dtype.kind not in "buif" else labels
+        )  # no objects, which need pickle
+        if len(labels) != len(values):
+            raise ConfigError(f"{name} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
+    if found.columns:
+        content["columns"] = np.array(found.columns)
+    return content
+
+
+def _digest(content: dict[str, np.ndarray]) -> str:
+    """Return twelve hexadecimal digits that identify the arrays of a file."""
+    state = hashlib.blake2b(digest_size=6)
+    for name, array in content.items():
+        state.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        state.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return state.hexdigest()

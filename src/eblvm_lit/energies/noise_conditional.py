@@ -1,0 +1,236 @@
+r"""Energies of noised data that know the noise level, E(v~, h, t), with the level as one more visible coordinate.
+
+The data v are noised by :math:`\tilde v = v + \sqrt t\, \epsilon`, where the level t is a variance. The visible vector
+of these energies is :math:`w = (\tilde v, \log t)`. A score estimator that differentiates with respect to the visible
+vector therefore also gives the derivative with respect to the level, whichever way it treats the latents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level, join_level
+from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
+
+__all__ = [
+    "AtLevel",
+    "MarginalAtLevel",
+    "NoiseConditionalEnergy",
+    "NoiseConditionalFreeEnergy",
+]
+
+
+def _checked(energy_shape: tuple[int, ...], v_shape: Sequence[int]) -> tuple[int, ...]:
+    n = math.prod(v_shape) + 1
+    if tuple(energy_shape) != (n,):
+        raise ConfigError(
+            f"An energy that knows the noise level has a vector of {n} numbers as its input here, the {n - 1} of v and "
+            f"the level; the given energy has inputs of shape {tuple(energy_shape)}."
+        )
+    return (n,)
+
+
+class NoiseConditionalEnergy(FeatureEnergy):
+    r"""A joint energy at every noise level, a reference plus an energy of scaled inputs.
+
+    .. math:: E(w, h) = F_0(\tilde v, t) + E'(x, h), \quad
+        x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
+        w = (\tilde v, \log t)
+
+    F_0 is the density of normal data with the data's moments; see :class:`NoisedNormal`. Reference for the
+    normalisation over levels: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310, who have no latents.
+
+    Args:
+        energy: The energy E', whose visible vector has one number more than v.
+        v_shape: The shape of one example v.
+        noise_range: The noise levels, and the moments m and s of the data.
+
+    Attributes:
+        v_shape: The shape of one example v. The attribute ``event_shape`` is that of w, which is (n + 1,).
+
+    Example:
+        >>> from eblvm_lit.energies.deep import DeepVectorEnergy
+        >>> inner = DeepVectorEnergy(v_dim=3, h_dim=4)
+        >>> energy = NoiseConditionalEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> w = join_level(torch.zeros(5, 2), torch.zeros(5))
+        >>> h = torch.zeros(7, 5, 4)
+        >>> energy.energy(w, h).shape, energy.at_level(0.01).energy(w[:, :2], h).shape
+        (torch.Size([7, 5]), torch.Size([7, 5]))
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: FeatureEnergy,
+        v_shape: Sequence[int],
+        noise_range: NoiseRange,
+    ) -> None:
+        super().__init__()
+        self.event_shape = _checked(energy.event_shape, v_shape)
+        self.noise_range = noise_range
+        self.v_shape = tuple(v_shape)
+        self.h_dim = energy.h_dim
+        self.continuous = energy.continuous
+        self.inner = energy
+        self.reference = NoisedNormal(noise_range)
+
+    def features(self, v: Tensor) -> Tensor:
+        """Compute the features of E' and, in the last column, the reference's energy, for w (B, n + 1)."""
+        of_inner = self.inner.features(self.reference.inputs(v))
+        return torch.cat([of_inner, self.reference.energy(v).unsqueeze(1).to(of_inner.dtype)], dim=1)
+
+    def at_features(self, features: Tensor) -> LatentEnergy:
+        """Return E(w, .) for the given features of w."""
+        inner = self.inner.at_features(features[:, :-1])
+        return lambda h: inner(h) + features[:, -1]
+
+    def at_level(self, level: float) -> AtLevel:
+        """Return the energy of v at one level t, which shares this module's parameters."""
+        return AtLevel(self, level)
+
+    def of_data(self) -> AtLevel:
+        """Return the energy of the data, which is that at the smallest level."""
+        return AtLevel(self, self.noise_range.t_min)
+
+    def memory_hints(self) -> list[str]:
+        """Return the advice of the energy E'."""
+        return self.inner.memory_hints()
+
+
+class NoiseConditionalFreeEnergy(MarginalEnergy):
+    r"""An energy with a tractable free energy at every noise level, a reference plus an energy of scaled inputs.
+
+    .. math:: F(w) = F_0(\tilde v, t) + F'(x), \quad
+        x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
+        w = (\tilde v, \log t)
+
+    Args:
+        energy: The energy with the free energy F', whose visible vector has one number more than v.
+        v_shape, noise_range: As in :class:`NoiseConditionalEnergy`.
+
+    Example:
+        >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
+        >>> inner = MLPEnergy(v_dim=3, widths=[8])
+        >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> energy.score(join_level(torch.zeros(5, 2), torch.zeros(5))).shape, energy.at_level(0.1).event_shape
+        (torch.Size([5, 3]), (2,))
+    """
+
+    def __init__(
+        self,
+        *,
+        energy: MarginalEnergy,
+        v_shape: Sequence[int],
+        noise_range: NoiseRange,
+    ) -> None:
+        super().__init__()
+        self.event_shape = _checked(energy.event_shape, v_shape)
+        self.noise_range = noise_range
+        self.v_shape = tuple(v_shape)
+        self.h_dim = energy.h_dim
+        self.continuous = energy.continuous
+        self.inner = energy
+        self.reference = NoisedNormal(noise_range)
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """Compute E(w, h), shape (*L, B), for w (B, n + 1) and h (*L, B, H)."""
+        return self.reference.energy(v) + self.inner.energy(self.reference.inputs(v), h)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """Compute the free energy F(w), shape (B,), for w (B, n + 1)."""
+        return self.reference.energy(v) + self.inner.free_energy(self.reference.inputs(v))
+
+    def at_level(self, level: float) -> MarginalAtLevel:
+        """Return the energy of v at one level t, which shares this module's parameters."""
+        return MarginalAtLevel(self, level)
+
+    def of_data(self) -> MarginalAtLevel:
+        """Return the energy of the data, which is that at the smallest level."""
+        return MarginalAtLevel(self, self.noise_range.t_min)
+
+    def memory_hints(self) -> list[str]:
+        """Return the advice of the energy F'."""
+        return self.inner.memory_hints()
+
+    def own_log_partition(self, level: float, n: int = 4096) -> Tensor:
+        r"""Compute log Z of the free energy at one level, by importance sampling from the reference.
+
+        .. math:: Z(t) = \int e^{-F(\tilde v, t)} d\tilde v = E_{z \sim N(0, I)}\, e^{-F'(z, \frac14 \log(t / s^2))}
+
+        The estimate is accurate at the largest level, where noised data have almost the reference's distribution. If F
+        satisfies the equation of its derivative in t, then Z is the same at every level. The n normal points come from
+        a fixed seed, so that the value depends only on the parameters.
+        """
+        like = next(self.parameters())
+        z = torch.randn(n, math.prod(self.v_shape), generator=torch.Generator().manual_seed(0)).to(like)
+        position = like.new_full((n,), (math.log(level) - 2 * math.log(self.reference.std)) / 4)
+        return torch.logsumexp(-self.inner.free_energy(join_level(z, position)), 0) - math.log(n)
+
+
+class AtLevel(FeatureEnergy):
+    """The joint energy of v at one noise level, which shares the parameters of an energy that knows the level.
+
+    Args:
+        energy: The energy at every level.
+        level: The level t, a variance in the squared units of v.
+
+    Example:
+        >>> from eblvm_lit.energies.deep import DeepVectorEnergy
+        >>> inner = DeepVectorEnergy(v_dim=3, h_dim=4)
+        >>> energy = NoiseConditionalEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> AtLevel(energy, 0.01).energy(torch.zeros(5, 2), torch.zeros(7, 5, 4)).shape
+        torch.Size([7, 5])
+    """
+
+    def __init__(self, energy: NoiseConditionalEnergy, level: float) -> None:
+        super().__init__()
+        self.event_shape = energy.v_shape
+        self.h_dim = energy.h_dim
+        self.continuous = energy.continuous
+        self.every_level = energy
+        self.level = level
+
+    def features(self, v: Tensor) -> Tensor:
+        """Compute the features of v at this level."""
+        return self.every_level.features(at_level(v, self.level))
+
+    def at_features(self, features: Tensor) -> LatentEnergy:
+        """Return E(v, .) for the given features of v."""
+        return self.every_level.at_features(features)
+
+
+class MarginalAtLevel(MarginalEnergy):
+    """The energy of v at one noise level with a tractable free energy; it shares the parameters of all levels.
+
+    Args:
+        energy: The energy at every level.
+        level: The level t, a variance in the squared units of v.
+
+    Example:
+        >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
+        >>> inner = MLPEnergy(v_dim=3, widths=[8])
+        >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> MarginalAtLevel(energy, 0.01).score(torch.zeros(5, 2)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(self, energy: NoiseConditionalFreeEnergy, level: float) -> None:
+        super().__init__()
+        self.event_shape = energy.v_shape
+        self.h_dim = energy.h_dim
+        self.continuous = energy.continuous
+        self.every_level = energy
+        self.level = level
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """Compute E(v, h) at this level, shape (*L, B), for v (B, *event) and h (*L, B, H)."""
+        return self.every_level.energy(at_level(v, self.level), h)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """Compute F(v) at this level, shape (B,), for v (B, *event)."""
+        return self.every_level.free_energy(at_level(v, self.level))

@@ -1,0 +1,105 @@
+"""Dual score matching: denoising at every noise level, in the space of v and in the level."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from eblvm_lit.core.noise_levels import NoiseRange, join_level, split_level
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
+
+__all__ = ["Dual"]
+
+
+class Dual(Objective):
+    r"""The objective of dual score matching, for energies of :math:`w = (\tilde v, \log t)`.
+
+    The data are noised at a random level, :math:`\tilde v = v + \sqrt t\, \epsilon`, and the energy's derivatives with
+    respect to v~ and to log t are both regressed on what the noise says about them:
+
+    .. math:: \frac1d \| \sqrt t\, \nabla_{\tilde v} F - \epsilon \|^2
+        + \lambda \left( \frac{1 - \|\epsilon\|^2 / d}{2} - \frac1d \frac{\partial F}{\partial \log t} \right)^2
+
+    At the optimum :math:`\nabla F = E[\epsilon | \tilde v] / \sqrt t` and :math:`\partial F / \partial t = d / (2t) -
+    E[\|\epsilon\|^2 | \tilde v] / (2t)`, so that the densities of all levels have the same normalising constant. Log t
+    is uniform: the B examples of a minibatch take equally spaced positions between t_min and t_max, shifted by one
+    random number. Reference: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310.
+
+    Args:
+        noise_range: The noise levels; the model's density of the data is that at the smallest one, t_min.
+        time_weight: The weight lambda of the derivative with respect to the level.
+
+    Example:
+        >>> objective, v = Dual(noise_range=NoiseRange()), torch.zeros(1, 2)
+        >>> noise = {"eps": torch.ones(1, 2), "log_level": torch.zeros(1)}
+        >>> w = objective.perturb(v, noise)
+        >>> objective.loss(lambda w: torch.zeros_like(w), w, noise)  # |eps|^2 / d = 1, and the second term is 0
+        tensor([1.])
+    """
+
+    words = "dual score matching at every noise level"
+    pointwise = True
+    perturbs = True
+
+    def __init__(self, *, noise_range: NoiseRange, time_weight: NonNegativeFloat = 1.0) -> None:
+        if noise_range.smallest >= noise_range.largest:
+            what = noise_range.smallest, noise_range.largest
+            raise ConfigError("The smallest noise level, {:g} s^2, is not below the largest, {:g} s^2.".format(*what))
+        self.noise_range = noise_range
+        self.time_weight = time_weight
+
+    def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
+        """Draw standard normal ``eps`` (*shape, B, *event) and log t of each example, ``log_level`` (*shape, B)."""
+        options = {"generator": generator, "dtype": v.dtype, "device": v.device}
+        eps = torch.randn((*shape, *v.shape), **options)
+        shift = torch.rand((*shape, 1), **options)
+        position = (torch.arange(len(v), dtype=v.dtype, device=v.device) + shift) / len(v)
+        lowest = math.log(self.noise_range.t_min)
+        highest = math.log(self.noise_range.t_max)
+        return {"eps": eps, "log_level": lowest + position * (highest - lowest)}
+
+    def perturb(self, v: Tensor, noise: Noise) -> Tensor:
+        """Return w, the noised data and log t, shape (B, n + 1)."""
+        std = (noise["log_level"] / 2).exp().view(-1, *(1,) * (v.dim() - 1))
+        return join_level(v + std * noise["eps"], noise["log_level"])
+
+    def of_data(self, network: Any) -> Any:
+        """Return the energy or the posterior at the level t_min.
+
+        Raises:
+            ConfigError: If the network does not know the noise level.
+        """
+        if not hasattr(network, "of_data"):
+            raise ConfigError(
+                f"{type(network).__name__} does not know the noise level, which objective=dual needs: use a model such "
+                "as model=dual_points, or NoiseConditionalEnergy around yours."
+            )
+        return network.of_data()
+
+    def residuals(self, s: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+        r"""Compute the two residuals at the score s = (s_v, s_t), shape (B, n + 1).
+
+        They are :math:`\sqrt t\, s_v + \epsilon`, shape (B, n), and :math:`\tfrac12 (1 - |\epsilon|^2 / d) + s_t / d`,
+        shape (B,).
+        """
+        of_v, of_level = split_level(s)
+        eps = noise["eps"].flatten(1)
+        in_level = 0.5 * (1 - eps.square().mean(1)) + of_level / eps.shape[1]
+        return (noise["log_level"] / 2).exp().unsqueeze(1) * of_v + eps, in_level
+
+    def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
+        """Compute the loss of each example, shape (B,), from the score at w, shape (B, n + 1)."""
+        in_space, in_level = self.residuals(score(v), noise)
+        return in_space.square().mean(1) + self.time_weight * in_level.square()
+
+    def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
+        """Return the derivative of the loss with respect to the score's value s, shape (B, n + 1)."""
+        in_space, in_level = self.residuals(s, noise)
+        n = in_space.shape[1]
+        std = (noise["log_level"] / 2).exp().unsqueeze(1)
+        return join_level(2 / n * std * in_space, 2 / n * self.time_weight * in_level)

@@ -1,0 +1,101 @@
+"""Which split an image belongs to: by its content only, whatever its name and its neighbours."""
+
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eblvm_lit.data.folders.division import list_folders
+from eblvm_lit.errors import DataError
+from helpers.image_files import write_images
+
+SIZES = {"val": 0.25, "test": 0.25}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """Twenty-four images."""
+    folder = tmp_path_factory.mktemp("pool") / "all"
+    write_images(folder, 24, suffix="bmp")
+    return sorted(folder.iterdir())
+
+
+def placed(folder, files, names):
+    """A folder of these files under other names."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for file, name in zip(files, names, strict=True):
+        shutil.copy(file, folder / f"{name}.bmp")
+    return folder
+
+
+def listed(folder, cache, **given_folders):
+    found = list_folders(folder, given_folders, cache=cache, sizes=SIZES)
+    return found, dict(zip(found.digests, np.repeat([0, 1, 2], found.counts).tolist(), strict=True))
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    kept=st.lists(st.integers(0, 23), min_size=18, max_size=24, unique=True),
+    copies=st.lists(st.integers(0, 23), max_size=3),
+    names=st.permutations(range(24 + 3)),
+)
+def test_added_removed_renamed_and_copied_images_move_no_other(kept, copies, names, pool, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("some")
+    cache = folder / "prepared"
+    whole, splits = listed(pool[0].parent, cache)
+    chosen = [pool[i] for i in [*kept, *copies]]
+    some, own = listed(placed(folder / "set", chosen, names[: len(chosen)]), cache)
+    assert len(some.pages) == len(chosen)
+    assert all(splits[digest] == split for digest, split in own.items())  # a copy is in the split of its original
+    in_order = [digest for digest in whole.digests if digest in own]
+    assert [*dict.fromkeys(some.digests)] == in_order  # nor does the order depend on names
+
+
+def test_a_split_without_a_folder_is_taken_from_training_and_repeated_images_are_told(pool, tmp_path):
+    train = placed(tmp_path / "train", pool[:20], range(20))
+    test = placed(tmp_path / "test", pool[18:], range(6))
+    found, _ = listed(tmp_path, tmp_path / "prepared", train=None)
+    assert found.counts[2] == 6
+    assert found.counts[0] + found.counts[1] == 20
+    (taken, repeated) = found.notes
+    assert taken == f"The images for validation are taken from {train}: there is no folder for them."
+    assert "2 equal one in another split" in repeated
+    assert str(test) in repeated
+
+
+def test_classes_of_the_splits_are_the_same_and_tables_may_lie_above_them(pool, tmp_path):
+    (tmp_path / "set").mkdir()
+    for split, files in (("train", pool[:18]), ("test", pool[18:])):
+        placed(tmp_path / "set" / split, files, [f"{split}{i}" for i in range(len(files))])
+    rows = [f"train{i},{i % 2}" for i in range(18)] + [f"test{i},{i % 2}" for i in range(6)]
+    (tmp_path / "set" / "labels.csv").write_text("\n".join(row.replace(",", ".bmp,") for row in rows))
+    found, _ = listed(tmp_path / "set", tmp_path / "prepared")
+    numbers = [int(page.path.stem.removeprefix("train").removeprefix("test")) % 2 for page in found.pages]
+    assert found.labels.tolist() == numbers
+    assert found.class_names == ("0", "1")
+    assert "rows" not in " ".join(found.notes)
+    (tmp_path / "set" / "test" / "labels.csv").write_text("\n".join(f"test{i}.bmp,2" for i in range(6)))
+    with pytest.raises(DataError, match=r"must have the same classes; 0 is in one\.$"):
+        listed(tmp_path / "set", tmp_path / "prepared")
+    (tmp_path / "set" / "labels.csv").unlink()
+    with pytest.raises(DataError, match=r"only one of them has classes or labels\.csv"):
+        listed(tmp_path / "set", tmp_path / "prepared")
+
+
+def test_the_seed_of_the_advice_leaves_no_split_empty(pool, tmp_path):
+    folder = placed(tmp_path / "set", pool[:4], range(4))
+    seeds = [seed for seed in range(60) if is_divided(folder, tmp_path, seed)]
+    wrong = next(seed for seed in range(60) if seed not in seeds)
+    with pytest.raises(DataError, match=rf"none of them is for \w+: set data\.split_seed={seeds[0]}, or raise"):
+        list_folders(folder, {}, cache=tmp_path / "prepared", sizes=SIZES, seed=wrong)
+
+
+def is_divided(folder, root, seed):
+    try:
+        list_folders(folder, {}, cache=root / "prepared", sizes=SIZES, seed=seed)
+    except DataError:
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""Folders as people have them: which are splits, which are classes, what is skipped and what is refused."""
+
+import pytest
+
+from eblvm_lit.data.folders.listing import folders_of_splits, list_images
+from eblvm_lit.errors import DataError
+
+
+def touch(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    return folder
+
+
+def splits(folder, **options):
+    return {split: path.name for split, path in folders_of_splits(folder, {}, **options).items()}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("train", "test"), {"train": "train", "test": "test"}),
+        (("Train", "VALID", "testing"), {"train": "Train", "val": "VALID", "test": "testing"}),
+        (("training", "Validation"), {"train": "training", "val": "Validation"}),
+        (("train", "val"), {"train": "train", "val": "val"}),
+        (("train",), {"train": "train"}),
+    ],
+)
+def test_folders_of_usual_names_are_splits(names, expected, tmp_path):
+    touch(tmp_path, *(f"{name}/a.png" for name in names), ".git/x", "__MACOSX/y", "read me.txt")
+    assert splits(tmp_path) == expected
+    assert splits(tmp_path, split_folders=False) == {"train": tmp_path.name}
+    assert {*list_images(tmp_path).classes} == {*names}  # classes, where they are no splits
+
+
+def test_other_folders_are_classes(tmp_path):
+    assert splits(touch(tmp_path, "cat/a.png", "trains/b.png")) == {"train": tmp_path.name}
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (("train/a.png", "test/a.png", "cat/a.png"), "holds test, train and cat: set data.split_folders"),
+        (("train/a.png", "car/a.png"), "holds train and car: set data.split_folders"),
+        (("train/a.png", "test/a.png", "loose.png"), "holds test, train and loose.png"),
+        (("Train/a.png", "training/a.png"), "Train and training, which are one split"),
+        (("val/a.png", "test/a.png"), "none to train on"),
+    ],
+)
+def test_splits_beside_others_are_never_taken_for_classes(names, sentence, tmp_path):
+    with pytest.raises(DataError, match=sentence):
+        splits(touch(tmp_path, *names))
+
+
+def test_what_is_said_decides_on_splits_beside_others(tmp_path):
+    touch(tmp_path, "train/a.png", "car/a.png")
+    assert splits(tmp_path, split_folders=True) == {"train": "train"}
+    assert list_images(tmp_path).classes == ["car", "train"]
+
+
+def test_given_folders_take_the_place_of_found_ones(tmp_path):
+    touch(tmp_path, "a/train/x.png", "a/test/x.png", "b/x.png")
+    found = folders_of_splits(tmp_path / "a", {"train": None, "val": tmp_path / "b", "test": None})
+    assert {split: path.name for split, path in found.items()} == {"train": "train", "val": "b", "test": "test"}
+    for path, given in ((None, {"val": tmp_path / "b"}), (tmp_path / "a", {"train": tmp_path / "b"})):
+        with pytest.raises(DataError, match=r"data\.path"):
+            folders_of_splits(path, given)
+
+
+def test_images_of_a_class_lie_at_any_depth(tmp_path):
+    found = list_images(touch(tmp_path, "dog/a.PNG", "cat/deep/er/b.jpeg", "cat/c", "cat/notes.txt", "cat/.hidden.png"))
+    assert [path.name for path in found.files] == ["c", "b.jpeg", "a.PNG"]
+    assert found.classes == ["cat", "cat", "dog"]
+    assert found.skipped == [".hidden.png", "notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (("cat/a.png", "b.png"), "holds folders and the image b.png"),
+        (("cat/a.png", "dog/notes.txt"), "dog holds no images"),
+        (("notes.txt",), "holds no images"),
+        (("a.png", "b.mov"), "b.mov is a video"),
+        (("a.png", "set.tar.gz"), "set.tar.gz is an archive"),
+        (("a.png", "b.HEIC"), "b.HEIC is an image of a format that is not read: convert it"),
+    ],
+)
+def test_what_would_be_left_out_unnoticed_is_refused(names, sentence, tmp_path):
+    with pytest.raises(DataError, match=sentence) as refusal:
+        list_images(touch(tmp_path, *names))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("name", "what"), [("a.zip", "unpack"), ("a.mp4", "frames"), ("a.csv", "data=array")])
+def test_a_file_in_place_of_a_folder_is_refused(name, what, tmp_path):
+    with pytest.raises(DataError, match=what):
+        list_images(touch(tmp_path, name) / name)

@@ -1,0 +1,103 @@
+"""Examples that are given in Python: every kind gives the array that it holds, and what is no array gets a sentence."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from scipy.sparse import csr_array
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from eblvm_lit.data.digits import Digits
+from eblvm_lit.data.given import as_points, examples_in
+from eblvm_lit.errors import ConfigError
+
+X = np.arange(6.0).reshape(3, 2)
+
+
+class Pairs(Dataset):
+    """Images of Pillow with labels, without an IndexError at the end."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return Image.fromarray(np.full((4, 5), i, dtype=np.uint8)), i
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.from_numpy(X))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, np.int64, np.bool_])
+def test_an_array_keeps_its_type(dtype):
+    values = X.astype(dtype)
+    for given in (values, torch.from_numpy(values), values.tolist()):
+        found = examples_in(given)
+        np.testing.assert_array_equal(found.values, values)
+        assert isinstance(given, list) or found.values.dtype == dtype
+        assert (found.labels, found.columns) == (None, ())
+
+
+def test_a_frame_has_names_and_missing_values_are_nan():
+    found = examples_in(pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5]}))
+    assert found.columns == ("a", "b")
+    assert found.values.tolist() == [[1, 0.5], [2, 1.5]]
+    missing = examples_in(pd.DataFrame({"a": pd.array([1, None], dtype="Int64")})).values
+    assert missing[0, 0] == 1
+    assert np.isnan(missing[1, 0])
+
+
+def test_a_dataset_is_stacked_with_its_labels():
+    found = examples_in(Pairs())
+    assert (found.values.shape, found.values.dtype, found.labels.tolist()) == ((3, 4, 5), np.uint8, [0, 1, 2])
+    assert found.values[:, 0, 0].tolist() == [0, 1, 2]
+    tensors = examples_in(TensorDataset(torch.from_numpy(X), torch.tensor([5, 6, 7])))
+    np.testing.assert_array_equal(tensors.values, X)
+    assert tensors.labels.tolist() == [5, 6, 7]
+    stream = examples_in(Stream())
+    np.testing.assert_array_equal(stream.values, X)
+    assert stream.labels is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("points.npy", r"^data is a NumPy array, .*: data=array data\.path=points\.npy reads a file"),
+        (None, "not NoneType"),
+        ({"x": X}, "not dict"),
+        (np.array(["a"]), "of real numbers, not of <U1"),
+        (X + 1j, "of real numbers, not of complex128"),
+        ([[1.0, 2.0], [3.0]], "of numbers: "),
+        (csr_array(X), r"^data is a sparse matrix: give data\.toarray\(\)"),
+        (TensorDataset(torch.zeros(0, 2)), None),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused_in_one_sentence(given, sentence):
+    if sentence is None:
+        assert len(examples_in(given).values) == 0
+        return
+    with pytest.raises(ConfigError, match=sentence):
+        examples_in(given)
+
+
+def test_items_of_several_shapes_are_refused():
+    class Ragged(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            return torch.zeros(2 + i)
+
+    with pytest.raises(ConfigError, match=r"have the shapes \(2,\) and \(3,\): give them one shape"):
+        examples_in(Ragged())
+
+
+def test_points_get_the_shape_of_the_model_and_bytes_its_values():
+    pixels = np.arange(128, dtype=np.uint8).reshape(2, 8, 8)
+    v = as_points(pixels, Digits(), (64,))
+    torch.testing.assert_close(v, torch.from_numpy(pixels).reshape(2, 64) / 255)
+    assert as_points(v.double(), Digits(), (64,)).dtype == torch.float64
+    with pytest.raises(ConfigError, match=r"^v has the shape \(\), and this model takes \(B, 64\)"):
+        as_points(3.0, Digits(), (64,))

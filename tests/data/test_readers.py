@@ -1,0 +1,169 @@
+"""Files of arrays and tables: what each format gives, and the sentence for each file that cannot be used."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.io import savemat
+
+from eblvm_lit.data.readers import Names, is_array_file, read
+from eblvm_lit.errors import DataError
+
+X = np.array([[0.5, 10.0], [1.5, 20.25], [-2.0, 30.0]])
+Y = np.array([0, 1, 1])
+
+
+def frame():
+    return pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "kind": ["a", "b", "b"]})
+
+
+def write(path, kind):
+    """Write X, with the labels Y where the format has a place for them."""
+    writers = {
+        "npy": lambda: np.save(path, X),
+        "npz": lambda: np.savez(path, x=X, y=Y),
+        "npz of two names": lambda: np.savez(path, points=X, kinds=Y),
+        "csv": lambda: frame().to_csv(path, index=False),
+        "csv with row numbers": lambda: frame().to_csv(path),
+        "csv without names": lambda: np.savetxt(path, X, delimiter=","),
+        "csv of savetxt": lambda: np.savetxt(path, X, delimiter=",", header="x,y"),
+        "csv with semicolons": lambda: frame().to_csv(path, index=False, sep=";"),
+        "csv with spaces": lambda: np.savetxt(path, X),
+        "tsv": lambda: frame().to_csv(path, index=False, sep="\t"),
+        "parquet": lambda: frame().to_parquet(path),
+        "mat": lambda: savemat(path, {"X": X, "y": Y}),
+        "pt": lambda: torch.save(torch.from_numpy(X), path),
+        "pt of two": lambda: torch.save({"x": torch.from_numpy(X), "y": torch.from_numpy(Y)}, path),
+        "pt of a pair": lambda: torch.save((torch.from_numpy(X), torch.from_numpy(Y)), path),
+    }
+    writers[kind]()
+    return path
+
+
+KIND = Names(label_column="kind")
+HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
+FORMATS = {
+    "npy": (None, None, None),
+    "npz": (None, None, Y),
+    "npz of two names": (Names(key="points", label_key="kinds"), None, Y),
+    "csv": (KIND, ("x", "y"), ["a", "b", "b"]),
+    "csv with row numbers": (KIND, ("x", "y"), ["a", "b", "b"]),
+    "csv without names": (None, None, None),
+    "csv of savetxt": (None, ("x", "y"), None),
+    "csv with semicolons": (KIND, ("x", "y"), ["a", "b", "b"]),
+    "csv with spaces": (None, None, None),
+    "tsv": (KIND, ("x", "y"), ["a", "b", "b"]),
+    "mat": (None, None, Y),
+    "pt": (None, None, None),
+    "pt of two": (None, None, Y),
+    "pt of a pair": (None, None, Y),
+    **({"parquet": (KIND, ("x", "y"), ["a", "b", "b"])} if HAS_PARQUET else {}),
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_gives_the_values_the_names_and_the_labels(tmp_path, kind):
+    names, columns, labels = FORMATS[kind]
+    table = read(write(tmp_path / f"points.{kind.split()[0]}", kind), names)
+    np.testing.assert_array_equal(table.values, X)
+    assert table.columns == columns
+    assert (table.labels is None) == (labels is None)
+    if labels is not None:
+        np.testing.assert_array_equal(table.labels, labels)
+
+
+def test_columns_are_chosen_by_name_or_index(tmp_path):
+    table = read(write(tmp_path / "points.csv", "csv"), Names(columns=("y",)))
+    assert table.columns == ("y",)
+    assert table.values.tolist() == X[:, 1:].tolist()
+    assert read(write(tmp_path / "points.npy", "npy"), Names(columns=(1,))).values.tolist() == X[:, 1:].tolist()
+    bare = read(write(tmp_path / "bare.csv", "csv without names"), Names(columns=(0,), label_column=1))
+    assert bare.values.tolist() == X[:, :1].tolist()
+    assert bare.labels.tolist() == X[:, 1].tolist()
+
+
+@pytest.mark.skipif(HAS_PARQUET, reason="pyarrow is installed")
+def test_parquet_without_pyarrow_is_one_sentence(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="needs the package pyarrow: install it, or save the table as"):
+        read(tmp_path / "a.parquet")
+
+
+class Code:
+    """An object that would run code if it were unpickled."""
+
+    def __reduce__(self):
+        return pytest.fail, ("unpickled",)
+
+
+def with_value(value):
+    x = X.copy()
+    x[1, 1] = value
+    return x
+
+
+def text(content):
+    return lambda path: path.write_text(content)
+
+
+BAD = {
+    "nan.npy": (lambda path: np.save(path, with_value(np.nan)), "row 1, column 1 is nan: fill"),
+    "inf.npy": (lambda path: np.save(path, np.full((3, 2), np.inf)), "row 0, column 0 is inf, and 2 other rows"),
+    "nan_image.npy": (lambda path: np.save(path, with_value(np.nan)[:, None]), r"row 1, pixel \(0, 1\) is nan"),
+    "text.npy": (lambda path: np.save(path, np.array(["a", "b"])), "holds text"),
+    "complex.npy": (lambda path: np.save(path, X * 1j), "holds complex numbers"),
+    "objects.npy": (lambda path: np.save(path, np.array([Code()]), allow_pickle=True), "Python objects, which are not"),
+    "objects.npz": (lambda path: np.savez(path, x=np.array([Code()])), "Python objects, which are not"),
+    "objects.pt": (lambda path: torch.save(Code(), path), "Python objects, which are not"),
+    "cell.mat": (lambda path: savemat(path, {"x": np.array([{}, "a"], dtype=object)}), "holds Python objects"),
+    "empty.npy": (lambda path: path.write_bytes(b""), "is empty"),
+    "none.npy": (lambda path: np.save(path, np.zeros((0, 2))), "holds no examples"),
+    "number.npy": (lambda path: np.save(path, np.array(3.0)), "holds no examples"),
+    "damaged.npy": (lambda path: path.write_bytes(b"\x93NUMPY\x01\x00"), "cannot be read as .npy"),
+    "damaged.npz": (lambda path: path.write_bytes(b"PK\x03\x04 and no archive"), "cannot be read as .npz"),
+    "damaged.pt": (lambda path: path.write_bytes(b"PK\x03\x04 and no archive"), "cannot be read as .pt"),
+    "damaged.mat": (lambda path: path.write_bytes(b"no MATLAB file, but as long as its header is" * 9), "as .mat"),
+    "two.npz": (lambda path: np.savez(path, a=X, b=Y), r"has the arrays a \(3, 2\), b \(3,\): set data.key"),
+    "labels.npz": (lambda path: np.savez(path, x=X, y=Y[:2]), "3 examples and 2 labels"),
+    "tensors.pt": (lambda path: torch.save({"a": 1}, path), "holds no tensor"),
+    "text.csv": (text("x,y\n1,2\n3,b\n"), "row 1, column y is 'b', and no number"),
+    "missing.csv": (text("x,y\n1,2\n3,\n"), "row 1, column y is missing or NaN, 1 in all"),
+    "short.csv": (text("1,2\n3\n"), "row 1, column 1 is missing"),
+    "ragged.csv": (text("1,2\n3,4,5\n"), "cannot be read as .csv: .* line 2, saw 3"),
+    "names.csv": (text("x,y\n1,2,3\n4,5,6\n"), "2 names of columns and 3 columns"),
+    "header.csv": (text("x,y\n"), "no examples below its header"),
+    "decimals.csv": (text("x;y\n1,5;2\n"), "row 0, column x is '1,5', and no number"),
+    "points.xlsx": (text("x"), "no file of a known format"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path, name):
+    write, message = BAD[name]
+    write(tmp_path / name)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / name)
+
+
+def test_wrong_names_are_sentences_that_list_the_known_ones(tmp_path):
+    npz = write(tmp_path / "a.npz", "npz")
+    csv = write(tmp_path / "a.csv", "csv")
+    wrong = [
+        (npz, Names(key="z"), r"no array 'z'; it has x \(3, 2\), y \(3,\): set data.key"),
+        (npz, Names(label_key="z"), "set data.label_key to one"),
+        (npz, Names(columns=("x",)), "no column 'x'; its columns are the numbers 0 to 1"),
+        (npz, Names(label_column="y"), "data.label_key"),
+        (csv, Names(columns=("z",)), "no column 'z'; its columns are x, y, kind"),
+        (csv, Names(key="x"), "is a table: name its columns by data.columns"),
+        (csv, Names(columns=(), label_column="x"), "no columns beside x"),
+    ]
+    for path, names, message in wrong:
+        with pytest.raises(DataError, match=message):
+            read(path, names)
+    with pytest.raises(DataError, match="There is no file"):
+        read(tmp_path / "nowhere.npy")
+    assert not is_array_file("folder")

@@ -1,0 +1,103 @@
+"""Dual score matching: its two residuals have zero mean, given the noised data, at the energy of the noised data."""
+
+import math
+
+import pytest
+import torch
+
+import eblvm_lit as eb
+from cases import hermite
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, join_level, split_level
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.objectives.dual import Dual
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+DATA = torch.tensor([[-1.3, 0.4], [0.2, -0.7], [0.9, 1.1]], dtype=torch.float64)
+LOG_P = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64).log()
+
+
+def mixture_energy(w):
+    """F(v~, t) of three data points with noise: minus the log-density of a mixture of normal distributions."""
+    v, log_level = split_level(w)
+    squares = (v.unsqueeze(1) - DATA).square().sum(-1)  # (B, 3)
+    log_normal = (
+        -squares / (2 * log_level.exp().unsqueeze(1)) - v.shape[1] / 2 * (math.log(2 * math.pi) + log_level)[:, None]
+    )
+    return -(LOG_P + log_normal).logsumexp(1)
+
+
+def score_of(energy):
+    return lambda w: -torch.func.grad(lambda x: energy(x).sum())(w)
+
+
+@pytest.mark.parametrize("log_level", [-3.0, 0.0, 2.0])
+def test_derivatives_of_the_noised_density_are_what_the_noise_says_about_it(log_level):
+    v = torch.randn(7, 2)
+    w = join_level(v, torch.full((7,), log_level))
+    s = score_of(mixture_energy)(w)
+    std = math.exp(log_level / 2)
+    log_posterior = LOG_P - (v.unsqueeze(1) - DATA).square().sum(-1) / (2 * std**2)  # which point v~ came from
+    posterior = log_posterior.softmax(1)
+    eps = (v.unsqueeze(1) - DATA) / std
+    of_v, of_level = split_level(s)
+    torch.testing.assert_close(-of_v, (posterior.unsqueeze(-1) * eps).sum(1) / std)  # grad F = E[eps | v~] / sqrt(t)
+    expected = 2 / 2 - 0.5 * (posterior * eps.square().sum(-1)).sum(1)  # t dF/dt = (d - E[|eps|^2 | v~]) / 2
+    torch.testing.assert_close(-of_level, expected)
+    objective = Dual(noise_range=NoiseRange(smallest=0.01), time_weight=1.7)
+    mean = torch.zeros_like(s)
+    for k in range(3):
+        noise = {"eps": eps[:, k], "log_level": torch.full((7,), log_level)}
+        torch.testing.assert_close(objective.perturb(DATA[k].expand(7, 2), noise), w)
+        mean += posterior[:, k : k + 1] * objective.cotangent(s, w, noise)
+    torch.testing.assert_close(mean, torch.zeros_like(s), rtol=0, atol=1e-12)
+
+
+def test_the_reference_is_the_density_of_noised_normal_data():
+    (eps, weights) = hermite(40, 2)
+    reference = NoisedNormal(NoiseRange(mean=[0.3, -0.2], std=1.4))
+    t = 0.7
+    # Given v~, the noise is normal with mean sqrt(t) (v~ - m) / (s^2 + t) and variance s^2 / (s^2 + t).
+    v = torch.randn(1, 2)
+    mean = math.sqrt(t) * (v - reference.mean) / (1.4**2 + t)
+    noise = {"eps": mean + 1.4 / math.sqrt(1.4**2 + t) * eps, "log_level": torch.full((len(eps),), math.log(t))}
+    w = join_level(v.expand(len(eps), 2), noise["log_level"])
+    slope = Dual(noise_range=NoiseRange(smallest=0.01)).cotangent(score_of(reference.energy)(w), w, noise)
+    torch.testing.assert_close(weights @ slope, torch.zeros(3), rtol=0, atol=1e-10)
+    x = 2.5 * eps + reference.mean  # nodes of N(m, 2.5^2 I), which integrate exp(-F) = N(m, s^2 + t)
+    density = (-reference.energy(join_level(x, noise["log_level"]))).exp()
+    base = (-0.5 * eps.square().sum(1)).exp() / (2 * math.pi * 2.5**2)
+    torch.testing.assert_close(weights @ (density / base), torch.tensor(1.0))
+
+
+def test_loss_and_cotangent_of_images():
+    objective = Dual(noise_range=NoiseRange(smallest=0.01), time_weight=1.7)
+    v = torch.randn(5, 1, 2, 3)
+    noise = objective.noise(v, (), keyed_generator(0))
+    w = objective.perturb(v, noise)
+    s = torch.randn(5, 7, requires_grad=True)
+    loss = objective.loss(lambda _: s, w, noise)
+    for i in range(5):
+        t = float(noise["log_level"][i].exp())
+        eps = noise["eps"][i].flatten()
+        torch.testing.assert_close(w[i], torch.cat([v[i].flatten() + math.sqrt(t) * eps, torch.tensor([math.log(t)])]))
+        in_space = (math.sqrt(t) * s[i, :6] + eps).square().sum() / 6
+        in_level = ((1 - eps @ eps / 6) / 2 + s[i, 6] / 6) ** 2
+        torch.testing.assert_close(loss[i], in_space + 1.7 * in_level)
+    (expected,) = torch.autograd.grad(loss.sum(), s)
+    torch.testing.assert_close(objective.cotangent(s, w, noise), expected.detach())
+
+
+def test_levels_of_a_minibatch_are_uniform_in_their_logarithm():
+    objective = Dual(noise_range=NoiseRange(smallest=0.01))
+    log_level = objective.noise(torch.zeros(50, 2), (2,), keyed_generator(0))["log_level"]
+    assert log_level.shape == (2, 50)
+    position = (log_level - math.log(0.01)) / math.log(1e4)
+    assert torch.equal((50 * position).floor(), torch.arange(50.0).expand(2, -1))
+    torch.testing.assert_close(position.diff(dim=1), torch.full((2, 49), 1 / 50))
+    assert position[0, 0] != position[1, 0]
+
+
+def test_levels_in_the_wrong_order_are_refused():
+    with pytest.raises(eb.ConfigError, match="not below the largest"):
+        Dual(noise_range=NoiseRange(smallest=1.0, largest=0.1))

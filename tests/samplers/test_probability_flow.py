@@ -1,0 +1,111 @@
+"""The probability flow: closed form for normal data, order of Heun's method, corrections that leave F invariant."""
+
+import math
+
+import pytest
+import torch
+
+import eblvm_lit as eb
+from cases import at_every_level, randomise
+from eblvm_lit.core.noise_levels import NoiseRange, join_level
+from eblvm_lit.draws.choice import FittingSampler
+from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
+from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
+from eblvm_lit.samplers.dynamics import Chains
+from eblvm_lit.samplers.probability_flow import ProbabilityFlow
+from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.sampler import Sampler
+
+pytestmark = pytest.mark.usefixtures("float64")
+RANGE = NoiseRange(mean=0.3, std=1.4)
+
+
+class Zero(VisibleEnergy):
+    """F' = 0 of three scaled inputs, so that the model is the reference, noised normal data of two coordinates."""
+
+    event_shape = (3,)
+
+    def __init__(self):
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+
+    def free_energy(self, v):
+        return 0.0 * v.sum(1)
+
+
+def normal_model():
+    return NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=RANGE).of_data()
+
+
+def test_normal_data_are_reached_with_an_error_of_second_order():
+    noise = SampleNoise(0, range(5))
+    z = noise((2,), dtype=torch.float64)
+    exact = 0.3 + math.sqrt(1.4**2 + RANGE.t_min) * z  # the solution scales v - m by the noised standard deviation
+    errors = []
+    for n in (40, 80):
+        sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n))
+        samples = sampler.run(normal_model(), sampler._chains(normal_model(), None, None), range(5), seed=0)
+        errors.append(float((samples - exact).abs().max()))
+    assert errors[1] < 4e-3
+    assert 3.2 < errors[0] / errors[1] < 5  # 4 for a method of second order
+
+
+def test_levels_go_from_the_largest_to_the_smallest():
+    flow = ProbabilityFlow(n_steps=9)
+    levels = flow.levels(RANGE)
+    assert len(levels) == 10
+    assert levels == sorted(levels, reverse=True)
+    assert (levels[0], levels[-1]) == pytest.approx((14.0, 0.014))
+    roots = [x ** (1 / 7) for x in levels]
+    assert max(abs(a - 2 * b + c) for a, b, c in zip(roots, roots[1:], roots[2:], strict=False)) < 1e-12
+
+
+def test_corrections_leave_the_density_of_the_level_invariant_and_mend_a_wrong_start():
+    flow = ProbabilityFlow(n_corrections=60, correction_size=1.0)
+    n = 4000
+    noise = SampleNoise(1, range(n))
+    sampler = Sampler(dynamics=flow)
+    chains = sampler._chains(normal_model(), None, None)(slice(0, n), noise)
+    sigma = 0.8
+    std = math.sqrt(1.4**2 + sigma**2)
+    for scale in (std, 0.5 * std):
+        start = 0.3 + scale * noise((2,), dtype=torch.float64)
+        end = flow.corrected(chains, start, sigma, noise.steps(60, 2, 1, dtype=torch.float64))
+        assert (end - 0.3).square().mean().sqrt() == pytest.approx(std, rel=5 / math.sqrt(4 * n))
+        assert not torch.equal(end, start)
+
+
+def test_the_flow_of_a_joint_energy_follows_the_energy_at_the_posterior_mean():
+    energy = randomise(at_every_level(3))
+    linear = LinearGaussianPosterior(v_dim=3, h_dim=energy.h_dim)
+    q = NoiseConditionalPosterior(posterior=randomise(linear), noise_range=RANGE)
+    sampler = Sampler(dynamics=ProbabilityFlow(n_steps=4))
+    chains = sampler._chains(energy.of_data(), q.of_data(), None)(slice(0, 3), SampleNoise(0, range(3)))
+    v = torch.randn(3, 2)
+    w = join_level(v, torch.full((3,), math.log(0.5)))
+    torch.testing.assert_close(chains.energy(v, w[:, 2]), energy.energy(w, q.mean(w)))
+    x = v.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(chains.energy(x, w[:, 2]).sum(), x)
+    y = w.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(energy.energy(y, q.mean(w).detach()).sum(), y)
+    torch.testing.assert_close(slope, expected[:, :2])
+    assert sampler.draw(energy.of_data(), range(3), seed=0, posterior=q.of_data()).shape == (3, 2)
+
+
+def test_models_of_every_level_are_drawn_by_the_flow_unless_told_otherwise():
+    fitting = FittingSampler(dynamics=AnnealedLangevin())
+    chosen = fitting.fitting(normal_model(), images=True)
+    assert isinstance(chosen.dynamics, ProbabilityFlow)
+    assert chosen.kind_for(normal_model(), None, None) == "levels"
+    assert Sampler(dynamics=AnnealedLangevin()).kind_for(normal_model(), None, None) == "marginal"
+
+
+def test_a_model_of_one_level_is_refused():
+    chains = Chains(lambda v: v.sum(1), (torch.zeros(1, 2),))
+    with pytest.raises(eb.ConfigError, match="objective=dual"):
+        next(ProbabilityFlow().steps(chains, SampleNoise(0, [0])))
+    with pytest.raises(eb.ConfigError, match="every noise level"):
+        Sampler(dynamics=ProbabilityFlow()).draw(eb.GRBM(v_dim=2, h_dim=3), [0], seed=0)
