@@ -1,4 +1,4 @@
-"""The model that fits the user's own data: the configuration is composed again with the kind that the file shows."""
+"""The choice of a model for the user's own data: the configuration is composed again with the ``kind`` of the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another
 
 def fitted_kind(cfg: DictConfig) -> str:
     """Return the option of the group ``kind`` that fits the data of a configuration, whose files are read."""
-    from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
+    from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs have no kind
     from eblvm_lit.data.kinds import kind_of
     from eblvm_lit.runs.instantiate import instantiate, packages_of
 
@@ -83,7 +83,7 @@ def fitted(
     if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
         return cfg
     if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
-        return cfg  # the run will refuse it
+        return cfg  # the run will refuse this configuration
     word = f"kind={fitted_kind(cfg)}"
     found = compose_again(word)
     log.info(SENTENCE, word)

@@ -16,7 +16,7 @@ SIZE = 16  # bytes of a digest
 
 
 def digests_of(rows: np.ndarray) -> list[bytes]:
-    """Compute a digest of the content of each example of an array: of its bytes as stored, float64 as float64.
+    """Compute a digest of each example of an array from its bytes, in the type in which it is stored.
 
     Equal examples have equal digests: -0.0 is hashed as 0.0, and all numbers in little-endian byte order.
 
@@ -39,7 +39,7 @@ def digests_of(rows: np.ndarray) -> list[bytes]:
 
 
 def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) -> np.ndarray:
-    """Choose the split of each example by its digest and nothing else.
+    """Choose the split of each example by a seeded hash of its digest only.
 
         u = hash(seed, digest) in [0, 1);   test if u < test,   validation if u < test + val,   training otherwise
 

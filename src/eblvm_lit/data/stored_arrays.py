@@ -87,7 +87,7 @@ class ArraysToStore(NamedTuple):
 
     @contextmanager
     def stored_in(self, folder: Path) -> Iterator[None]:
-        """Write the files to a folder for the run in the block, and remove them if the run is refused.
+        """Write the files to the folder of the run that the ``with`` block starts; remove them if the run is refused.
 
         A file that is there already has the same content, because its name is the digest of that.
 
@@ -101,7 +101,7 @@ class ArraysToStore(NamedTuple):
         try:
             yield
         except BaseException:
-            if _written_at(folder / "config.yaml") == before:  # then no iteration was done
+            if _written_at(folder / "config.yaml") == before:  # if it has not changed, no iteration was done
                 for path in missing:
                     path.unlink(missing_ok=True)
             raise

@@ -74,7 +74,7 @@ class BilevelProblem(NamedTuple):
 
 
 class LowerLevel(NamedTuple):
-    """The parts that fit phi, which a hypergradient checks before it is used.
+    """The parts of the lower level, by which phi is fitted; a hypergradient checks them before it is used.
 
     Attributes:
         energy: The model.
@@ -130,7 +130,7 @@ class Hypergradient(ABC):
         """
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the first value of the tensors that are kept from one iteration to the next and in checkpoints."""
+        """Return the initial values of the tensors that are kept from one iteration to the next, and in checkpoints."""
         return {}
 
     def memory_hints(self) -> list[str]:

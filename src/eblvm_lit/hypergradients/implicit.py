@@ -32,7 +32,7 @@ def _dot(a: Params, b: Params) -> Tensor:
 
 
 def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
-    """Compute the derivative of G as phi moves along w."""
+    """Compute the directional derivative of G in phi along w."""
     return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
 
 
@@ -122,7 +122,7 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
 
 
 class AdjointHypergradient(Hypergradient):
-    r"""The sum of the gradient at fixed phi and of the mixed derivative times an adjoint w.
+    r"""The hypergradient as a sum: the gradient of J at fixed phi, plus the mixed derivative of G times an adjoint w.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
         w \approx -(\partial_\phi^2 G)^{-1}\, \partial_\phi J
@@ -256,7 +256,7 @@ class Implicit(CurvatureHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w, which approximates the inverse curvature times -dJ/dphi, and nothing to keep."""
+        """Return w, about the inverse of the damped curvature times -dJ/dphi, and no tensors for the next iteration."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

@@ -40,7 +40,7 @@ class LogLikelihood(
         "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
         "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
         "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
-        # no better direction: the best value is 0
+        # no direction: the best value is 0
         "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
         # no direction: a learned log Z that is too small raises it
         "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
