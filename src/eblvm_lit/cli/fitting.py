@@ -27,8 +27,8 @@ def fitted_kind(cfg: DictConfig) -> str:
 def fitting_words(words: Sequence[str]) -> list[str]:
     """Return the override that names the kind of the user's file, before the whole configuration is composed.
 
-    So a command may set keys of the model and the method that the kind brings. The list is empty if the words name no
-    file, several files or a kind, or if the file cannot be read, which the run will say.
+    A command may therefore also set keys of the model and the method that the kind chooses. The list is empty if the
+    words name no file, several files or a kind, or if the file cannot be read, which the run will say.
 
     Args:
         words: The words of the command line.
@@ -66,8 +66,8 @@ def fitted(
 ) -> DictConfig:
     """Return the configuration with the option of the group ``kind`` that fits the data.
 
-    The group decides the model and the settings of data sets whose examples are known only when their file is read,
-    which have ``data.shape=null``. The configuration of another data set, or with an option that the user has named, is
+    The group chooses the model and its settings for data sets with ``data.shape=null``, whose examples are known only
+    after their file has been read. The configuration of another data set, or with an option that the user has named, is
     returned as it is.
 
     Args:

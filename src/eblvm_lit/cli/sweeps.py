@@ -37,8 +37,8 @@ MOST_METRICS = 3  # largest number of metrics in the table of jobs
 def worst_value() -> float | None:
     """Return the value that Optuna gets for a run that has diverged; None if this is not a job of a search.
 
-    Without it the search would end, because Optuna's plugin stops at the first job without a value, and at the first
-    NaN.
+    Without such a value the search would end, because Optuna's plugin stops at the first job without a value, and at
+    the first NaN.
     """
     way = HydraConfig.get().sweeper.get("direction") if in_sweep() else None
     return {"minimize": math.inf, "maximize": -math.inf}.get(getattr(way, "name", way))

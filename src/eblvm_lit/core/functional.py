@@ -250,7 +250,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
-    """Run ``fn`` once; return its value, its vector-Jacobian product and aux, as ``torch.func.vjp`` with ``has_aux``.
+    """Run ``fn`` once; return its value, its pullback (vector-Jacobian product) and aux, as ``torch.func.vjp`` does.
 
     With plain autograd the pullback frees the graph, so it can be called only once, and cannot be differentiated.
 

@@ -92,7 +92,7 @@ class ArrayFile(PixelData):
         test_size: The same for test examples.
         split_seed: The seed of the hash.
         standardise: Whether columns of vectors are standardised.
-        dequantise: Whether columns of whole numbers get noise; None: only those of vectors.
+        dequantise: Whether columns of whole numbers get noise; None means yes. Images get none.
         flatten: Whether images are vectors of C H W values, for models of vectors.
         shape: The shape of an example, (d,) or (C, H, W); None reads it from the file. A run keeps it in its
             configuration, and with it ``mean`` and ``std``, so that a trained model can be used without the file, and

@@ -32,7 +32,7 @@ UNREAD = {
 def look_for_folder(data: Mapping[str, Any]) -> None:
     """Raise an error, before torch is imported, if a folder of images in a configuration does not exist or is empty.
 
-    Only data sets of this package are checked. What else is missing, each data set reports itself at ``setup``.
+    Only data sets of this package are checked. Each data set itself reports, at ``setup``, what else is missing.
 
     Args:
         data: The configuration of the data.

@@ -76,8 +76,8 @@ def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) ->
 def fraction_of(size: float, n: int) -> float:
     """Return a size of a split as a fraction of n examples: a number of examples is divided by n.
 
-    A fraction keeps every example in its split when n grows. A number of examples does not quite: the fraction is
-    another one then, and the few examples whose hash lies between the two fractions change their split.
+    A fraction keeps every example in its split when n grows. A given number of examples does not quite: then the
+    fraction changes with n, and the few examples whose hash lies between the two fractions change their split.
 
     Example:
         >>> fraction_of(500, 5000), fraction_of(0.2, 5000)

@@ -32,7 +32,7 @@ class StoredArrays(ArrayFile):
     """The arrays that :func:`eblvm_lit.train` was given as ``data=``, read from the folder of the run.
 
     Their files have a digest of their content in their names. So the same arrays have the same settings in every
-    folder: another run of the same arrays can be resumed from, and a folder can be moved.
+    folder: a run can be resumed from another run of the same arrays, and a folder can be moved.
 
     Args:
         run_folder: The folder of the run; an evaluation sets it to the folder in which it finds the checkpoint.

@@ -73,7 +73,8 @@ class SpectralEnergy(VisibleEnergy):
     def ranking_energy(self, v: Tensor) -> Tensor:
         """Compute the network's output c(g(v)), negated if the output function a decreases, shape (B,).
 
-        F would not do, because the outputs saturate: in float32, tanh rounds to 1 from 9.1 on.
+        F itself would not rank all examples, because the output functions saturate: in float32, tanh rounds to 1 from
+        9.1 on.
         """
         x = at_least_float32(self.head(self.network(v))).squeeze(-1)
         return -x if self.output in DECREASING else x

@@ -126,7 +126,7 @@ class Hypergradient(ABC):
         """Raise a ConfigError for a lower level that this hypergradient does not fit.
 
         Raises:
-            ConfigError: If the parts do not fit. The message says which would.
+            ConfigError: If the parts do not fit. The message says which parts would fit.
         """
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:

@@ -209,9 +209,9 @@ class Implicit(CurvatureHypergradient):
     proportional to the distance of phi from phi*.
 
     The Hessian of a divergence that is estimated with one relaxed particle is far from positive, and conjugate
-    gradients stop at their first step. ``curvature="fisher"`` replaces it by the Fisher information of q. That equals
-    the Hessian of KL(q || p) where q = p, and in expectation near there; it is positive, needs no particle and is
-    cheaper.
+    gradients stop at their first step. ``curvature="fisher"`` replaces it by the Fisher information of q. The Fisher
+    information equals the Hessian of KL(q || p) where q = p, and near there in expectation; it is positive, needs no
+    particle and is cheaper.
 
     Args:
         n_terms: The number of conjugate-gradient steps, or of terms of the Neumann series.

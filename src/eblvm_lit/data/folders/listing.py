@@ -92,7 +92,7 @@ def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
 def list_images(folder: Path) -> Found:
     """List the images in a folder and in all folders below it; the folders directly below it, if any, are classes.
 
-    Hidden folders are left out. If the folder holds a file :data:`LABELS`, subfolders are only places.
+    Hidden folders are left out. If the folder holds a file :data:`LABELS`, subfolders are not classes.
 
     Raises:
         DataError: If there is no image, if images lie beside class folders or a class has none, or for files that
