@@ -45,7 +45,7 @@ def start(name: str, config_name: str) -> None:
     if name == "train" and (words := fitting_words(sys.argv[1:])):
         print(SENTENCE % words[0])
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
-        sys.argv[place:place] = words  # argparse accepts overrides only if nothing stands between them
+        sys.argv[place:place] = words  # argparse accepts overrides only if they are next to each other
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
     try:
         # Hydra 1.4 needs a list of the packages whose callbacks it may build

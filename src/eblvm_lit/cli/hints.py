@@ -17,7 +17,7 @@ from eblvm_lit.utils.command_line import nearest, pasteable
 
 __all__ = ["refuse_unread", "sentence"]
 
-# Options of Lightning that runs do not accept, most of them because runs count iterations, with what to use instead.
+# Options of Lightning that runs do not accept, mostly because runs count iterations, mapped to what to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
     **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, the number in a whole run"),
@@ -105,7 +105,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """Return the suggestion KEY=VALUE if a configuration with it composes, with or without the other chosen options."""
+    """Return the suggestion KEY=VALUE if it can be composed, with or without the other options of the command line."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))

@@ -45,7 +45,7 @@ def worst_value() -> float | None:
 
 
 def set_key(config: DictConfig, key: str, value: str) -> None:
-    """Set a key in a sweep's configuration, and add it to the overrides from which Hydra composes the jobs."""
+    """Set a key in a sweep's configuration and in the overrides from which Hydra composes the jobs' configurations."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
         config.hydra.overrides.hydra.append(f"{key}='{value}'")

@@ -71,7 +71,7 @@ def in_float64(module: Module) -> Module:
 
 
 def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
-    """Apply a function to a few rows at a time, to keep its intermediate results small; it treats each row separately.
+    """Apply a function to a few rows at a time, to keep intermediate results small; it must treat each row separately.
 
     Args:
         fn: A function that maps tensors (B, ...) to a tensor (B, ...).

@@ -132,7 +132,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
-        """Return how many training examples, from the first on, are not in the given split, too; by default all."""
+        """Return how many training examples, the first ones, are not also in the given split; by default all."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
@@ -191,7 +191,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def log_unit_of_v(self) -> float:
-        r"""The log-volume of one unit of v, in the data's units: :math:`\sum_i \log s_i`, or log p(v) - log p(x)."""
+        r"""The log-volume of one unit of v in the data's units, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`."""
         return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
 
     @property
@@ -288,7 +288,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
 
 def range_of(values: torch.Tensor) -> tuple[float, float]:
-    """Return the range of most values (n,): from the 0.005 to the 0.995 quantile, and a quarter of that on each side.
+    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of its length on each side.
 
     Example:
         >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))

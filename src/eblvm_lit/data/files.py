@@ -1,4 +1,4 @@
-"""Checks that data files which cannot be downloaded exist, and the error if one is missing; imports no torch."""
+"""Checks that data files which cannot be downloaded exist, with one clear error if one is missing; imports no torch."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-DECREASING = ("tanh",)  # output functions that decrease where the network's output increases
+DECREASING = ("tanh",)  # output functions that decrease as the network's output grows; the others increase
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:

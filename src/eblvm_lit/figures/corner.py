@@ -22,7 +22,7 @@ N_BINS = 40
 
 
 class Corner(Picture):
-    """A figure of test examples and of the model's samples, for vectors other than points of the plane.
+    """A figure of test examples and samples, in the data's units, for vectors other than points of the plane.
 
     Row i, column j < i of the panels shows columns j and i of the data as dots, and the diagonal the histogram of each
     column. The windows contain most of the data: see :func:`~eblvm_lit.data.base.range_of`.

@@ -256,7 +256,7 @@ class Implicit(CurvatureHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return w, about the inverse of the damped curvature times -dJ/dphi, and no tensors for the next iteration."""
+        """Return w, an approximation of -(damped curvature)^-1 dJ/dphi, and no tensors for the next iteration."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

@@ -22,7 +22,7 @@ __all__ = ["Contents", "contents_of", "stamps_of"]
 
 VERSION = "contents 1"  # cached contents of another version are not used
 SIZE = 16  # bytes of a digest, as in splitting.py
-LONG = 1000  # number of files from which on a bar shows the progress
+LONG = 1000  # from this number of files on, a bar shows the progress
 NEW_SUBFILE_TYPE = 254  # the TIFF tag that marks a page as a reduced copy of another (1) or a mask (4)
 UNREADABLE = -1  # the page of a TIFF file whose pages cannot be counted; decoding it fails, and names the file
 # The first bytes of files that may have several pages or more than 8 bits per value.

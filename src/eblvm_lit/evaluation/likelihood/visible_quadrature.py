@@ -99,7 +99,7 @@ class VisibleQuadrature:
         """Return infinity, with a warning, if log Z kept growing from box to box or the doublings ran out; else raise.
 
         Raises:
-            ConfigError: If log Z did not keep growing, so that the grid is too coarse.
+            ConfigError: If neither is true, so that the grid is too coarse.
         """
         rises = [after - before for before, after in pairwise(boxes)]
         if len(boxes) <= MAX_DOUBLINGS and (len(rises) < 3 or min(rises[-3:]) < GROWTH):
