@@ -29,8 +29,8 @@ from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
 from eblvm_lit.objectives.dual import Dual
 from eblvm_lit.optimizers.late_start import LateStart
 from eblvm_lit.optimizers.schedules import Constant, Cosine, Exponential, Step, Warmup
+from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior, PosteriorAtLevel
 from eblvm_lit.posteriors.gaussian import EncoderPosterior, SpectralEncoderPosterior
-from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior, PosteriorAtLevel
 from eblvm_lit.scores.particles import ExactParticles, RefinedParticles
 from eblvm_lit.scores.variational import Biased, ControlledVaES, Dropped, Unbiased, VariationalFunction
 

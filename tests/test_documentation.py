@@ -625,6 +625,7 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
     for name in ("data", "docs/images/tutorials"):
         (tmp_path / name).mkdir(parents=True)
     scope = {"__name__": "tutorial"}
+    ran = []
     for block in blocks(page, "bash", "python", "yaml"):
         if block.marker.startswith("write: "):
             write(block, tmp_path)
@@ -633,6 +634,8 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
         elif block.language == "bash" and block.marker != "not run":
             for command in commands_of(block):
                 run_of_tutorial(command, tmp_path, workspace)
+                ran.append(command)
+    assert ran
     for name in [path.stem for path in (tmp_path / "my_parts").glob("*.py")]:
         sys.modules.pop(name, None)
 

@@ -353,7 +353,8 @@ def keys(column=checked_column):
     parts = [
         f"# Main keys and their defaults\n\n{HEAD}The data set sets most of these keys, the method some of them. Hydra "
         "composed the values below; `python train.py method=M data=D --cfg job --resolve` prints all keys of a run. "
-        "Any of them can be set on the command line, as in `trainer.max_steps=5000`."
+        "Any of them can be set on the command line, as in `trainer.max_steps=5000`. `data=array` and `data=hub` take the "
+        "values of the [kind](groups.md#kind) that fits the file."
     ]
     for title, method, columns in TABLES:
         values = [column(method, members) for members in columns]

@@ -182,7 +182,7 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
         ("logger=true", "logger needs the name of an option, not true: csv, mlflow, none,"),
         ("optimizer=0.01", "optimizer needs the name of an option, not 0.01: adam, sgd."),
         ("model=null", "model needs the name of an option, not null: coupled_grbm,"),
-        ("seed=3 data=3", "data needs the name of an option, not 3: celeba128,"),
+        ("seed=3 data=3", "data needs the name of an option, not 3: array, celeba128,"),
         (
             "schedule@optimizer.schedule=null",
             "schedule@optimizer.schedule needs the name of an option, not null: cosine,",

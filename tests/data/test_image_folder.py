@@ -23,7 +23,7 @@ from helpers.stand_in import loaded
 
 
 def prepared(root):
-    """The decoded arrays."""
+    """Return the files of decoded arrays."""
     return list((root / "prepared").glob("*.npy"))
 
 

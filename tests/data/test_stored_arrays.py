@@ -69,7 +69,7 @@ def test_a_run_is_resumed_with_the_same_arrays_and_no_others(trained, tmp_path):
         eblvm_lit.train([*longer, f"ckpt={trained.folder}", f"run_dir={folder}"], data=X + 1)
     assert [*folder.glob("given_*")] == []  # what was refused leaves nothing
     before = {path.name for path in trained.folder.iterdir()}
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="already contains a run"):
         eblvm_lit.train([*SHORT, f"run_dir={trained.folder}"], data=X + 1)
     assert {path.name for path in trained.folder.iterdir()} == before
 

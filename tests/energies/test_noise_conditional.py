@@ -9,7 +9,7 @@ import eblvm_lit as eb
 from cases import H_DIM, at_every_level, binary, grbm_at_every_level, hermite, randomise
 from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, join_level
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
-from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior
+from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
 from eblvm_lit.scores.bilevel import BilevelScore
 from eblvm_lit.scores.variational import ControlledVaES
 

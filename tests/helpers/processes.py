@@ -41,6 +41,7 @@ K = "method.n_lower_steps=1"
 # with noise of standard deviation 1, negatives are so far from the digits that the loss is constant
 NEAR = "method.noise_std=0.1"
 PAIRS = "objective.pairs=all"
+LEVELS = ("model.energy.network.widths=[8]", "sizes.h_dim=3", "optimizer.lr=0.01")
 WIDE = "objective.bandwidth=3.0"  # digits are at distances of two to six
 
 
@@ -74,6 +75,9 @@ CASES = {
     "vages_mdsm shared": ("method=vages_mdsm", "model=deep_toy", K, "method.lower_noise=shared"),
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),
     "sm": ("method=sm", "model=gaussian"),
+    "dual": ("method=dual", *LEVELS),
+    "bidual": ("method=bidual", *LEVELS, K),
+    "vages_dual": ("method=vages_dual", *LEVELS, K),
     **{name: (f"method={name}",) for name in ("ssm", "dsm", "mdsm", "is_dsm")},
     **{name: (f"method={name}", WIDE) for name in ("ksd", "is_ksd")},
     "score_matching": ("method=score_matching", "objective=ksd", PAIRS, WIDE),

@@ -13,6 +13,7 @@ from cases import ENERGIES, VISIBLE_ENERGIES
 from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.samplers.conditional import draw_between, draw_visible, inpaint, interpolate
 from eblvm_lit.samplers.dynamics import Dynamics
+from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import check_moments, generator
@@ -231,6 +232,7 @@ def short_samplers():
         eb.DiffusiveGibbs(n_sweeps=2, n_levels=2, n_moves=1, step_size=0.01),
         eb.Gibbs(n_steps=2),
         eb.Langevin(n_steps=2, step_size=0.01),
+        ProbabilityFlow(n_steps=2),
     ]
     assert {type(part) for part in dynamics} == {*Dynamics.__subclasses__()}
     chains = [eb.Sampler(dynamics=part) for part in dynamics]

@@ -11,8 +11,8 @@ from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.draws.choice import FittingSampler
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
+from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
-from eblvm_lit.posteriors.noise_conditional import NoiseConditionalPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.dynamics import Chains
 from eblvm_lit.samplers.probability_flow import ProbabilityFlow

@@ -1,7 +1,6 @@
 """Your own examples in files of arrays or tables: points, vectors of any size, and images."""
 
-from __future__ import annotations
-
+# There is no "from __future__ import annotations" here, for the reason that data/base.py gives.
 import functools
 import logging
 import math

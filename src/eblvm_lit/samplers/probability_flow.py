@@ -34,7 +34,7 @@ class ProbabilityFlow(Dynamics):
 
     A flow only transports samples, and its errors add up. With ``n_corrections`` each level but the first is followed
     by moves of Metropolis-adjusted Langevin dynamics under F of that level, which leave the model's density at that
-    level invariant (Du et al. 2023, arXiv 2302.11552). A score alone could not accept or reject; an energy can.
+    level invariant (Du et al. 2023, arXiv 2302.11552). A score without an energy could not accept or reject.
 
     Args:
         n_steps: The number n of steps of Heun's method.

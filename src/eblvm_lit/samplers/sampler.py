@@ -17,8 +17,8 @@ from eblvm_lit.core.tensors import tensor_of
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
 from eblvm_lit.posteriors.base import Posterior, posterior_mean
-from eblvm_lit.posteriors.noise_conditional import PosteriorAtLevel
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.sample_noise import SampleNoise

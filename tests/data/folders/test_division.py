@@ -16,7 +16,7 @@ SIZES = {"val": 0.25, "test": 0.25}
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
-    """Twenty-four images."""
+    """Return the files of twenty-four images."""
     folder = tmp_path_factory.mktemp("pool") / "all"
     write_images(folder, 24, suffix="bmp")
     return sorted(folder.iterdir())

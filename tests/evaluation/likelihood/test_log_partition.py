@@ -330,7 +330,8 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
 
 def test_validations_do_not_wait_for_hamiltonian_moves():
     metric = eb.LogLikelihood(hamiltonian_ais=eb.HamiltonianAIS(n_chains=5, n_betas=2))
-    data = SimpleNamespace(splits=SimpleNamespace(val=normal(9, 3), test=normal(9, 3)), as_float=lambda v: v)
+    splits = SimpleNamespace(val=normal(9, 3), test=normal(9, 3))
+    data = SimpleNamespace(splits=splits, as_float=lambda v: v, log_unit_of_v=0.0)
     for energy, found in ((Quartic(), False), (random_grbm(3, 4), True)):
         method = method_of(energy)
         assert ("log_likelihood" in metric.evaluate(method, data, "val", generator())) == found
