@@ -400,7 +400,7 @@ class Method(
                 self._raw[name].param_groups[0]["lr"] = lr
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Set Lightning's batch counts to the number of blocks of iterations that are done.
+        """Set Lightning's batch counts to the number of finished blocks of iterations, which it takes for batches.
 
         A batch of Lightning is a block of iterations, whose length may differ between the stored run and this one.
         """
@@ -416,7 +416,7 @@ class Method(
         checkpoint["eblvm_lit"] = own | {"config": self.description}
 
     def on_validation_epoch_start(self) -> None:
-        """Set the sum of the losses and the number of examples to zero."""
+        """Set the sum of the validation losses and the number of their examples to zero."""
         self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:

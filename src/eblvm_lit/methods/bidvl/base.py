@@ -85,7 +85,7 @@ TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
 class TermGradient(NamedTuple):
-    """The gradient of a sum of terms, with the values to record.
+    """The gradient of a sum of loss terms, with the values of a step that are recorded.
 
     Attributes:
         loss: The sum of the terms' means.
