@@ -221,7 +221,7 @@ class BiSM(Method):
         return self.upper_loss(live.theta, live.phi, v, noise)
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: in bfloat16 derivatives of the lower level are inaccurate.
+        """Return why the method needs float32: in bfloat16, derivatives of the lower level are inaccurate.
 
         In bfloat16 the relative error of the hypergradient was 16 % for N = 2, and 1 % for N = 0.
         """

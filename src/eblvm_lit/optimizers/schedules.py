@@ -62,7 +62,7 @@ class Cosine(Schedule):
 
 
 class Step(Schedule):
-    """A schedule that multiplies the learning rate by a factor at equal intervals, as ``StepLR(_, total // n_stages)``.
+    """A schedule that multiplies the learning rate by a factor after every ``total // n_stages`` iterations, as ``StepLR``.
 
     Args:
         factor: The factor by which the rate is multiplied.

@@ -153,7 +153,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the step psi' <- psi' - alpha D (Eq. 14), and, if there is one, the encoder's step in place of E."""
+        """Make the step psi' <- psi' - alpha D (Eq. 14), and the encoder's step in place of term E if there is one."""
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss = found.loss
         grads = found.grads
