@@ -62,7 +62,7 @@ class Cosine(Schedule):
 
 
 class Step(Schedule):
-    """A schedule that multiplies the learning rate by a factor after every ``total // n_stages`` iterations, as ``StepLR``.
+    """A schedule as ``StepLR``, which multiplies the learning rate by a factor every ``total // n_stages`` iterations.
 
     Args:
         factor: The factor by which the rate is multiplied.

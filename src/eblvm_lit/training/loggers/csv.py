@@ -102,6 +102,6 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write the file if there are unsaved rows; otherwise leave it alone, because the run may have been refused."""
+        """Write the file if there are unsaved rows; otherwise do not touch it, as the run may have been refused."""
         if self._unsaved:
             self.save()
