@@ -625,17 +625,16 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
     for name in ("data", "docs/images/tutorials"):
         (tmp_path / name).mkdir(parents=True)
     scope = {"__name__": "tutorial"}
-    ran = []
     for block in blocks(page, "bash", "python", "yaml"):
         if block.marker.startswith("write: "):
             write(block, tmp_path)
         elif block.language == "python":
-            exec(compile(re.sub(r"max_steps=\d+", "max_steps=20", block.text), str(block), "exec"), scope)
+            text = block.text.replace("size=16)", "size=16, val_size=2)")  # of the few images that there are here
+            exec(compile(text, str(block), "exec"), scope)
         elif block.language == "bash" and block.marker != "not run":
             for command in commands_of(block):
                 run_of_tutorial(command, tmp_path, workspace)
-                ran.append(command)
-    assert ran
+    assert [*tmp_path.glob("*/model.safetensors")], "a tutorial ends in a shared model"
     for name in [path.stem for path in (tmp_path / "my_parts").glob("*.py")]:
         sys.modules.pop(name, None)
 

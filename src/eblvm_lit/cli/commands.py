@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def start(name: str, config_name: str) -> None:
-    """Compose the configuration of the command line, and run a function of :mod:`eblvm_lit.runs.run` with it.
+    """Compose the configuration from the command line, and call a function of :mod:`eblvm_lit.runs.run` with it.
 
     Args:
         name: The name of the function, ``train`` or ``evaluate``.
@@ -36,7 +36,7 @@ def start(name: str, config_name: str) -> None:
 
     def task(cfg: DictConfig) -> float | None:
         with outcome_of(cfg) as outcome:
-            # this import takes ten seconds, and errors in the command should appear earlier
+            # this import takes ten seconds, and errors in the command line should appear before it
             from eblvm_lit.runs import run
 
             outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
@@ -45,10 +45,10 @@ def start(name: str, config_name: str) -> None:
     if name == "train" and (words := fitting_words(sys.argv[1:])):
         print(SENTENCE % words[0])
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
-        sys.argv[place:place] = words  # argparse takes overrides only side by side
+        sys.argv[place:place] = words  # argparse accepts overrides only if they are next to each other
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
     try:
-        # Hydra 1.4 needs a list of packages whose callbacks it may build
+        # Hydra 1.4 needs a list of the packages whose callbacks it may build
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}
         hydra.main(config_path=str(conf_folder()), config_name=config_name, **options)(task)()
     except (HydraException, ValueError) as error:
@@ -77,7 +77,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
     metric ``cfg.optimized_metric``, for Hydra's sweepers. It is None if no metric is optimized, and for a failed job of
     a plain grid, so that the other jobs still run.
     """
-    # imported here, because these take half a second, which --help saves
+    # imported here, because these imports take half a second, and --help does not need them
     from hydra.errors import CompactHydraException
 
     from eblvm_lit.cli.sweeps import worst_value
@@ -123,7 +123,7 @@ def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
 
 
 def _check_words(cfg: DictConfig) -> None:
-    """Refuse words of the command line that nothing in this run reads, and a folder of data that is not there."""
+    """Refuse overrides that nothing in this run reads, and a folder of images that does not exist or is empty."""
     from hydra.core.hydra_config import HydraConfig
 
     from eblvm_lit.cli.hints import refuse_unread

@@ -22,13 +22,14 @@ from eblvm_lit.runs.trained_run import TrainedRun
 
 __all__ = ["EBLVM"]
 
-# What a fit leaves out of a run: nothing is printed, drawn or written beside the checkpoint.
+# Overrides that leave out what a fit does not need: nothing is printed, drawn or written beside the checkpoint.
 QUIET = (
     *("callbacks=training_only", "callbacks.progress=null", "callbacks.figures=null", "logger=none", "summary=false"),
     *("trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "n_validations=1", "test_checkpoint=last"),
 )
-# Settings for tables of any number of columns: a rate with which a few thousand iterations suffice, and noise that is
-# small beside the standard deviations of the columns, because the model learns the density of rows with this noise.
+# Settings for tables of any number of columns: a learning rate with which a few thousand iterations suffice, and noise
+# that is small compared with the standard deviations of the columns, because the model learns the density of rows with
+# this noise.
 SETTINGS = ("kind=vectors", "optimizer.lr=0.01", "noise.std=0.1", "noise.sigma_min=0.1", "noise.sigma0=0.1")
 N_VALIDATION = 1000  # the number of training examples whose loss is computed at the end of a fit
 SEEDS = 2**31 - 1
@@ -126,14 +127,14 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
     def _trained(self, x: NDArray[Any], folder: Path, seed: int) -> TrainedRun:
         own = [f"method={self.method}", f"model={self.model}", f"sizes.h_dim={self.n_latents}", f"seed={seed}"]
         own += [f"trainer.max_steps={self.max_steps}", f"run_dir={str(folder)!r}", f"cache_dir={str(folder)!r}"]
-        # A run needs two more splits. All rows are for training, and the validation computes the loss of some of them.
+        # A run also needs a validation and a test split: the first rows, which are training rows, too, serve as both.
         few = x[:N_VALIDATION]
         try:
             with redirect_stdout(io.StringIO()):
                 run = train([*QUIET, *SETTINGS, *own, *self.overrides], data=x, validation=few, test=few)
-        except EblvmError as error:  # a ValueError is what scikit-learn's callers expect of data that do not fit
+        except EblvmError as error:  # callers of scikit-learn expect a ValueError for unsuitable data
             raise ValueError(str(error)) from error
-        # the samples must not need the folder, which may be removed
+        # drawing samples must not need the folder, which may be removed
         kept = {"iteration": run.iteration, "folder": run.folder if self.run_dir else None, "starts": run.starts}
         return TrainedRun(method=run.method, config=run.config, metrics=run.metrics, packages=run.packages, **kept)
 
@@ -150,7 +151,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return self._table(X, reset=False)
 
     def _table(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
-        """Check a table as all estimators of scikit-learn do, whose stub lacks the types."""
+        """Check a table with scikit-learn's ``validate_data``; the cast is needed because its stub lacks types."""
         return cast(Any, validate_data)(self, X, dtype=(np.float64, np.float32), **options)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The model that fits the user's own data: the configuration is composed again with the kind that the file shows."""
+"""The choice of a model for the user's own data: the configuration is composed again with the ``kind`` of the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another
 
 def fitted_kind(cfg: DictConfig) -> str:
     """Return the option of the group ``kind`` that fits the data of a configuration, whose files are read."""
-    from eblvm_lit.data.base import ArrayDataModule  # takes seconds, and most runs have no kind
+    from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs have no kind
     from eblvm_lit.data.kinds import kind_of
     from eblvm_lit.runs.instantiate import instantiate, packages_of
 
@@ -27,8 +27,8 @@ def fitted_kind(cfg: DictConfig) -> str:
 def fitting_words(words: Sequence[str]) -> list[str]:
     """Return the override that names the kind of the user's file, before the whole configuration is composed.
 
-    So a command may set keys of the model and the method that the kind brings. The list is empty if the words name no
-    file, several files or a kind, or if the file cannot be read, which the run will say.
+    A command may therefore also set keys of the model and the method that the kind chooses. The list is empty if the
+    words name no file, several files or a kind, or if the file cannot be read, which the run will say.
 
     Args:
         words: The words of the command line.
@@ -66,8 +66,8 @@ def fitted(
 ) -> DictConfig:
     """Return the configuration with the option of the group ``kind`` that fits the data.
 
-    The group decides the model and the settings of data sets whose examples are known only when their file is read,
-    which have ``data.shape=null``. The configuration of another data set, or with an option that the user has named, is
+    The group chooses the model and its settings for data sets with ``data.shape=null``, whose examples are known only
+    after their file has been read. The configuration of another data set, or with an option that the user has named, is
     returned as it is.
 
     Args:
@@ -83,7 +83,7 @@ def fitted(
     if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
         return cfg
     if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
-        return cfg  # the run will refuse it
+        return cfg  # the run will refuse this configuration
     word = f"kind={fitted_kind(cfg)}"
     found = compose_again(word)
     log.info(SENTENCE, word)

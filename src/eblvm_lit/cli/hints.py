@@ -17,7 +17,7 @@ from eblvm_lit.utils.command_line import nearest, pasteable
 
 __all__ = ["refuse_unread", "sentence"]
 
-# Options of Lightning that runs do not accept, most of them because runs count iterations, and what to use instead.
+# Options of Lightning that runs do not accept, mostly because runs count iterations, mapped to what to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
     **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, the number in a whole run"),
@@ -67,7 +67,7 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
         option = match[2]
         if group == "data" and option.rpartition(".")[2] in FILES:
             return f"data={option} is a file, and no option: write data=array data.path={option}"
-        # others are files that options include
+        # names that begin with _ are files that options include
         options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
         hint = _hint(key, nearest(option, options), config_name, overrides)
@@ -105,7 +105,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """Return the suggestion of KEY=VALUE if it composes, with the groups that the command line chooses or by itself."""
+    """Return the suggestion KEY=VALUE if it can be composed, with or without the other options of the command line."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
@@ -129,7 +129,8 @@ def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
     """Return the keys and groups that a run with the chosen options reads, as a command line writes them.
 
-    A group that is placed elsewhere is written ``group@place``. Keys whose value is a whole part are left out.
+    A group that is placed elsewhere is written ``group@place``. Keys whose value refers to a whole group, such as
+    ``${model}``, are left out.
     """
     composed: Any = _composed(config_name, _choices(overrides)) or _composed(
         config_name, []

@@ -22,11 +22,11 @@ __all__ = ["CheckOutputFolder"]
 class CheckOutputFolder(Callback):
     """Creates the output folder before Hydra does, because Hydra would fail with a traceback."""
 
-    # The claims of folders, kept until the process ends. An attribute of the class, because launchers pickle callbacks.
+    # Keeps the claims on folders until the process ends; an attribute of the class, because launchers pickle callbacks.
     claims = ExitStack()
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Create the folder of a run; a name made of the time gets a number if a run of the same second has it."""
+        """Create the folder of a run; a name made of the time gets a number if another run already has this name."""
         with _exiting(), flag_override(config, ["struct", "readonly"], False):
             config.hydra.run.dir = str(_make(config, "run"))
 

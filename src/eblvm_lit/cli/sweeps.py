@@ -37,15 +37,15 @@ MOST_METRICS = 3  # largest number of metrics in the table of jobs
 def worst_value() -> float | None:
     """Return the value that Optuna gets for a run that has diverged; None if this is not a job of a search.
 
-    Without it the search would end, because Optuna's plugin stops at the first job without a value, and at the first
-    NaN.
+    Without such a value the search would end, because Optuna's plugin stops at the first job without a value, and at
+    the first NaN.
     """
     way = HydraConfig.get().sweeper.get("direction") if in_sweep() else None
     return {"minimize": math.inf, "maximize": -math.inf}.get(getattr(way, "name", way))
 
 
 def set_key(config: DictConfig, key: str, value: str) -> None:
-    """Set a key in a sweep's configuration, and add it to the overrides from which Hydra composes those of its jobs."""
+    """Set a key in a sweep's configuration and in the overrides from which Hydra composes the jobs' configurations."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
         config.hydra.overrides.hydra.append(f"{key}='{value}'")
@@ -58,7 +58,7 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Set the folder of an earlier start and the direction of a search; refuse a sampler seed of a shared study."""
+        """Set the folder of a resumed sweep and the direction of a search; refuse a sampler seed in a shared study."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
@@ -85,7 +85,7 @@ class Sweep(Callback):
             write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Show all jobs, name those without results, and exit with an error if a plain sweep has any."""
+        """Show all jobs, and name those without results; exit with an error if a plain sweep has such jobs."""
         root = Path(config.hydra.sweep.dir)
         found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
         folders = sorted(found, key=lambda path: (len(path.name), path))
@@ -102,12 +102,12 @@ class Sweep(Callback):
 
 
 def _asked(task: list[str]) -> list[str]:
-    """Return the overrides of a sweep or a job without those of the group ``sweep``, which say how it is started."""
+    """Return the overrides of a sweep or a job, except those of ``sweep``, which only say how a sweep is started."""
     return [text for text in task if not text.lstrip("+").startswith("sweep.")]
 
 
 def _earlier_sweep(config: DictConfig, named: bool) -> Path:
-    """Return the folder of a sweep with the same command line: the named one, or the newest of the form DATE/TIME."""
+    """Return the folder of an earlier sweep with the same command line: the one named, or the newest DATE/TIME."""
     wanted = _asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
     own = Path(config.hydra.sweep.dir)
     if named and not (own / "multirun.yaml").is_file():
@@ -131,7 +131,7 @@ def _reason(folder: Path, name: str) -> str:
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs with the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
-    for folder in folders:  # jobs may have run in other processes, so directions of metrics are read from their files
+    for folder in folders:  # jobs may have run in other processes, so the metrics' directions are read from files
         learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]

@@ -138,7 +138,7 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
 def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
     """Compile a function of tensors as one graph, for the shapes, dtypes and structure of its first call.
 
-    They are not checked again: the caller must ensure that they are the same in later calls.
+    These are not checked again: the caller must ensure that later calls have the same ones.
 
     Args:
         step: The function, which maps tensors in dicts, lists and tuples to a dict of tensors. It may change the given

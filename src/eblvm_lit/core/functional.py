@@ -250,7 +250,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
-    """Run ``fn`` once and return its value, its pullback and aux, like ``torch.func.vjp`` with ``has_aux``.
+    """Run ``fn`` once; return its value, its pullback (vector-Jacobian product) and aux, as ``torch.func.vjp`` does.
 
     With plain autograd the pullback frees the graph, so it can be called only once, and cannot be differentiated.
 
@@ -328,7 +328,7 @@ class SharedFeatures(Params):
 
 
 def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
-    """Compute features of some points once, and return the parameters with them; only under :func:`plain_autograd`.
+    """Compute features of points once, under :func:`plain_autograd`, and return the parameters together with them.
 
     Elsewhere the parameters are returned unchanged: ``torch.func`` cannot start a gradient before the function that is
     differentiated, and a compiler merges equal computations anyway. The results of later gradients are the same.

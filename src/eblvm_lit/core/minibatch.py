@@ -55,7 +55,7 @@ class Minibatch:
         return x
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the noise for this process' examples v (B, *event), by calling ``draw(v, generator)`` for all examples.
+        """Draw noise for all examples by ``draw(v, generator)``; return that of this process' examples v (B, *event).
 
         Every process draws the noise of the whole minibatch from the same generator and keeps that of its own examples.
         Several processes therefore use the same random numbers as one process would.

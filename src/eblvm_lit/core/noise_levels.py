@@ -52,7 +52,7 @@ def at_level(v: Tensor, level: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseRange:
-    """The noise levels of a model, and the moments of the data that they are measured by.
+    """The smallest and largest noise level of a model, in units of the data's variance, and the moments of the data.
 
     Args:
         mean: The mean m of the data, one number, or one for each coordinate.
@@ -72,7 +72,7 @@ class NoiseRange:
 
     @property
     def t_min(self) -> float:
-        """The smallest level, a variance; the model's density of the data is that at this level."""
+        """The smallest level, a variance; the density at this level is taken as the model's density of the data."""
         return self.smallest * self.std**2
 
     @property
@@ -82,11 +82,12 @@ class NoiseRange:
 
 
 class NoisedNormal(nn.Module):
-    r"""The density of normal data with the data's mean and variance, noised to every level: a model's reference.
+    r"""The negative log-density F_0 of noised normal data, at every noise level: the reference of a model's energy.
 
     .. math:: F_0(\tilde v, t) = \frac{\|\tilde v - m\|^2}{2 (s^2 + t)} + \frac d2 \log 2 \pi (s^2 + t)
 
-    It is normalised at every level. :meth:`inputs` scales v~ and log t so that a network receives numbers of order one.
+    exp(-F_0) is normalised at every level. Before they are noised, the normal data have the data's mean m and variance
+    s^2. :meth:`inputs` scales v~ and log t so that a network receives numbers of order one.
 
     Args:
         noise_range: The moments of the data.

@@ -71,7 +71,7 @@ def in_float64(module: Module) -> Module:
 
 
 def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
-    """Apply a function that treats each row separately to a few rows at a time, to keep its intermediate results small.
+    """Apply a function to a few rows at a time, to keep intermediate results small; it must treat each row separately.
 
     Args:
         fn: A function that maps tensors (B, ...) to a tensor (B, ...).
@@ -107,7 +107,7 @@ def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
 
 
 def median_distance(v: Tensor) -> Tensor:
-    """Compute the median of the distances between different points v (n, d), a bandwidth on the scale of the data.
+    """Compute the median of the distances between different points v (n, d), for use as a kernel's bandwidth.
 
     Example:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
@@ -117,7 +117,7 @@ def median_distance(v: Tensor) -> Tensor:
 
 
 def part(named: Mapping[str, Tensor], prefix: str) -> Params:
-    """Select the tensors whose names begin with a prefix, and remove it from the names.
+    """Select the tensors whose names begin with a prefix, and remove the prefix from the names.
 
     Example:
         >>> list(part({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}, "encoder."))

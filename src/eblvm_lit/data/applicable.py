@@ -27,8 +27,9 @@ class MayNotApply(ABC):  # noqa: B024 - the base of metrics and figures, which h
     def applies(self, method: Method, data: ArrayDataModule) -> bool:  # noqa: ARG002 - subclasses use them
         """Return whether the metric can be computed, or the figure drawn, for a method and its data.
 
-        A run logs, before its first iteration, which metrics and figures cannot. Those that a run has by default are
-        exempt: their ``applies`` is true, and they return no number or no figure if they do not fit the run.
+        A run logs, before its first iteration, which metrics cannot be computed and which figures cannot be drawn.
+        Those that a run has by default are exempt: their ``applies`` is true, and they return no number or no figure if
+        they do not fit the run.
 
         Args:
             method: The method.

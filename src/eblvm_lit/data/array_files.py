@@ -29,7 +29,7 @@ __all__ = ["WORDS", "ArrayFile", "Examples", "examples_of"]
 
 log = logging.getLogger(__name__)
 
-# Words of a column of splits, in lower case.
+# The words by which a column of splits names the splits 0, 1 and 2, in lower case.
 WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
     **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
@@ -91,7 +91,7 @@ class ArrayFile(PixelData):
         test_size: The same for test examples.
         split_seed: The seed of the hash.
         standardise: Whether columns of vectors are standardised.
-        dequantise: Whether columns of whole numbers get noise; None: only those of vectors.
+        dequantise: Whether columns of whole numbers get noise; None means yes. Images get none.
         flatten: Whether images are vectors of C H W values, for models of vectors.
         shape: The shape of an example, (d,) or (C, H, W); None reads it from the file. A run keeps it in its
             configuration, and with it ``mean`` and ``std``, so that a trained model can be used without the file, and
@@ -181,7 +181,7 @@ class ArrayFile(PixelData):
 
     @property
     def unit_of_v(self) -> Tensor | None:
-        """The units of the data in which 1 is one unit of v: the standard deviations s, shape (d,), float64."""
+        """The length of one unit of v in the units of the data: the standard deviations s, shape (d,), float64."""
         return None if self._scaling is None else torch.as_tensor(self._scaling[1])
 
     # ------------------------------------------------------------------ examples
@@ -239,7 +239,7 @@ class ArrayFile(PixelData):
         return f"{n:,} {what} in {columns} ({examples.stored} as float32)"
 
     def _notes(self, examples: Examples) -> list[str]:
-        """Return what else was understood, for the line of :meth:`find_options`."""
+        """Return notes on labels, scaling and whole numbers, for the line that :meth:`find_options` returns."""
         notes = []
         if examples.labels is not None:
             values = np.unique(np.concatenate([part.ravel() for part in examples.labels]))
@@ -271,7 +271,7 @@ class ArrayFile(PixelData):
         return notes
 
     def _outside(self, examples: Examples) -> list[str]:
-        """Return a note if training points lie outside of the window of the pictures."""
+        """Return a note if training points lie outside of the window that the figures show."""
         if examples.are_images or examples.parts[0].shape[1] > 3:
             return []
         train = self.load().train
@@ -324,18 +324,18 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _whole(examples: Examples) -> list[int]:
-    """Return the columns of vectors that hold whole numbers only."""
+    """Return the indices of the columns that hold only whole numbers; none for images."""
     if examples.are_images:
         return []
     whole = [(part == np.floor(part)).all(0) for part in examples.parts]
     return np.flatnonzero(np.all(whole, axis=0)).tolist()
 
 
-# A run builds its data three times, and should not read the file as often.
+# Cached, because a run builds its data three times, but should read the files only once.
 @functools.lru_cache(maxsize=1)
 def _read_examples(
     paths: tuple[Path | None, ...],
-    stamps: tuple[Any, ...],  # noqa: ARG001 - part of the key: another file under the same name is read again
+    stamps: tuple[Any, ...],  # noqa: ARG001 - part of the cache's key: a file that has changed is read again
     names: Names,
     seed: int,
     sizes: tuple[float, float],

@@ -115,7 +115,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sorted digests of the examples for checkpoints, by split, and of those trained on earlier.
+        """Return, for checkpoints, the sorted digests of each split's examples, and of examples trained on earlier.
 
         Lightning stores them under the name of the class. Data without digests have no state.
         """
@@ -128,11 +128,11 @@ class ArrayDataModule(LightningDataModule, ABC):
         return {**now, "earlier": self._earlier[~torch.isin(self._earlier, now["train"])]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Remember the examples that the checkpoint was trained on, should the data have changed since."""
+        """Remember which examples the checkpoint was trained on, because the data may have changed since."""
         self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
-        """Return the number of training examples, the first ones, that are not in another split; by default all."""
+        """Return how many training examples, the first ones, are not also in the given split; by default all."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
@@ -191,7 +191,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def log_unit_of_v(self) -> float:
-        r"""The logarithm of the volume of one unit of v, :math:`\sum_i \log s_i`: what log p(v) exceeds log p(x) by."""
+        r"""The log-volume of one unit of v in the data's units, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`."""
         return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
 
     @property
@@ -288,7 +288,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
 
 def range_of(values: torch.Tensor) -> tuple[float, float]:
-    """Return the range in which most of the values (n,) lie: the quantiles 0.005 and 0.995, with a margin of a quarter.
+    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of its length on each side.
 
     Example:
         >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))

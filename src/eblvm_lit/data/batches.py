@@ -1,4 +1,4 @@
-"""Iterators over an array: endless shuffled minibatches, blocks of them, the same few repeated, or one ordered pass."""
+"""Iterators over an array: endless shuffled minibatches, lists of these, a few repeated ones, or one ordered pass."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class RepeatedBatches:
         return -(-len(self.array) // self.batch_size)
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices of the examples in the batch at a position, which counts on through all passes."""
+        """Return the indices of the examples in the batch at a position, which counts the batches of all passes."""
         start = position % len(self) * self.batch_size
         return torch.arange(start, min(start + self.batch_size, len(self.array)))
 

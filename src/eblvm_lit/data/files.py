@@ -1,4 +1,4 @@
-"""Checks for data files that cannot be downloaded, with one clear sentence if one is missing; imports no torch."""
+"""Checks that data files which cannot be downloaded exist, with one clear error if one is missing; imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FACES", "FACES_URL", "UNREAD", "faces_file", "look_for_folder", "vis
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
-# For the suffix of a file that is no image but may hold some: what it is, and what to do.
+# For each suffix of a file that is not read, but may contain images: what the file is, and what to do with it.
 UNREAD = {
     **dict.fromkeys(
         (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"),
@@ -30,9 +30,9 @@ UNREAD = {
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
-    """Raise an error, before torch is imported, if a folder of images in a data configuration is not one with files.
+    """Raise an error, before torch is imported, if a folder of images in a configuration does not exist or is empty.
 
-    Only data sets of this package are checked. What else is missing, each data set reports itself at ``setup``.
+    Only data sets of this package are checked. Each data set itself reports, at ``setup``, what else is missing.
 
     Args:
         data: The configuration of the data.
@@ -47,7 +47,7 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
-    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):  # the key of folders of images only
+    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):  # only image folders have this key
         folders = [data[name] for name in ("path", "train", "val", "test") if data.get(name) is not None]
         if not folders:
             raise DataError("Which images? Set data.path to a folder of images.")

@@ -73,7 +73,7 @@ def examples_in(given: Any, name: str = "data") -> Given:
 
 def _array(given: Any, name: str) -> np.ndarray:
     """Convert an array, a tensor or a list to an array of numbers."""
-    if hasattr(given, "toarray"):  # of scipy.sparse
+    if hasattr(given, "toarray"):  # a sparse matrix of scipy
         raise ConfigError(f"{name} is a sparse matrix: give {name}.toarray().")
     given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
     if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no such type
@@ -82,7 +82,7 @@ def _array(given: Any, name: str) -> np.ndarray:
         raise ConfigError(f"{name} is {KINDS}, not {type(given).__name__}.")
     try:
         values = np.asarray(given)
-        values = values.astype(np.float64) if values.dtype == object else values  # numbers that are objects of Python
+        values = values.astype(np.float64) if values.dtype == object else values  # numbers stored as Python objects
     except (TypeError, ValueError, RuntimeError) as error:  # such as a list of lists of different lengths
         raise ConfigError(f"{name} is {KINDS} of numbers: {str(error).rstrip('.')}.") from None
     if values.dtype.kind not in "biuf":
@@ -95,7 +95,7 @@ def _stacked(given: Dataset, name: str) -> Given:
     if isinstance(given, TensorDataset):
         columns: Sequence[Any] = given.tensors
     else:
-        # a Dataset with __len__ need not end by an IndexError, and an iterable one has no __len__
+        # a Dataset with __len__ need not raise an IndexError at its end, and an iterable one has no __len__
         found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
         if not found:
             raise ConfigError(f"{name} is a Dataset without items.")
@@ -137,7 +137,7 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
         >>> as_points(np.zeros((5, 8, 8), dtype=np.uint8), Digits(), (64,)).shape
         torch.Size([5, 64])
     """
-    if isinstance(given, torch.Tensor):  # stays on its device
+    if isinstance(given, torch.Tensor):  # a tensor stays on its device
         v = given.detach()
     else:
         # torch wants memory that can be written to, which arrays of Pillow and memory maps do not have
@@ -160,7 +160,7 @@ def _reshaped(v: torch.Tensor, data: ArrayDataModule, shape: tuple[int, ...]) ->
 
 
 def alike(result: torch.Tensor, given: Any) -> Any:
-    """Return a result as a NumPy array if the examples were given as an array or a frame, else as the tensor it is.
+    """Return a result as a NumPy array if the examples were given as an array or a frame, else as a tensor.
 
     Example:
         >>> type(alike(torch.zeros(2), np.zeros(2))).__name__, type(alike(torch.zeros(2), [0.0, 0.0])).__name__

@@ -25,7 +25,7 @@ NUMBERS = ("int", "uint", "float", "double", "bool")  # how the names of numeric
 
 
 class Source(NamedTuple):
-    """What is loaded, and how images are decoded: the arguments of :class:`HubData` of these names."""
+    """The data set to load and how to decode its images: the arguments of :class:`HubData` with the same names."""
 
     repo: str
     name: str | None
@@ -85,7 +85,7 @@ class HubData(ArrayFile):
         return _read(source, self.split_seed, (self.val_size, self.test_size))
 
 
-# A run builds its data three times, and should not decode the images as often.
+# Cached, because a run builds its data three times, but should decode the images only once.
 @functools.lru_cache(maxsize=1)
 def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
     """Load a data set, and take the splits that it does not have from its training examples."""

@@ -1,4 +1,4 @@
-"""Images with more than 8 bits per value: their numbers, and the same image in 8 bits."""
+"""Images with more than 8 bits per value: functions that read their values and convert them to 8 bits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eblvm_lit.errors import DataError
 
 __all__ = ["MAX_VALUE", "deep_values", "in_eight_bits", "peak_of"]
 
-MAX_VALUE = 65535  # of 16 bits
-BITS_PER_SAMPLE = 258  # the number of this tag of TIFF
-INTEGERS = ("PNG", "PPM")  # formats that have at most 16 bits also where Pillow makes integers of 32 bits of them
+MAX_VALUE = 65535  # the largest value of 16 bits
+BITS_PER_SAMPLE = 258  # the TIFF tag with the number of bits per value
+INTEGERS = ("PNG", "PPM")  # formats with at most 16 bits, which Pillow may read as integers of 32 bits
 
 
 def deep_values(path: Path, image: Image.Image) -> np.ndarray | None:
@@ -50,7 +50,7 @@ def _depth_of_png(path: Path) -> int:
 
 
 def peak_of(path: Path, image: Image.Image) -> float:
-    """Return the largest value of an image of 16 bits, without its opacity; -1 for images of 8 and of 32 bits.
+    """Return the largest value of an image of 16 bits, without its alpha channel; -1 for images of 8 and of 32 bits.
 
     Example:
         >>> image = Image.fromarray(np.array([[0, 4000]], dtype=np.uint16))
@@ -91,5 +91,5 @@ def in_eight_bits(path: Path, image: Image.Image, white: float | None) -> Image.
         raise DataError(f"{path} has numbers of 32 bits, whose scale is unknown: set data.white, or convert it.")
     scaled = np.rint(np.clip(values / (white or MAX_VALUE), 0, 1) * 255).astype(np.uint8)
     converted = Image.fromarray(scaled)
-    converted.getexif().update(image.getexif())  # which way up it lies
+    converted.getexif().update(image.getexif())  # the EXIF data say how the image is rotated
     return converted

@@ -175,7 +175,7 @@ class ImageDataModule(PixelData):
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
-        """Return the number of training images, the first ones, that are not in another split.
+        """Return how many training images, the first ones, are not also in the given split.
 
         Validation images that are also used for training are the last training images.
         """

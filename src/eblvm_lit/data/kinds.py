@@ -1,4 +1,4 @@
-"""The kind of a data set, by which a run chooses its model: one rule on the shape of an example."""
+"""The kind of a data set, by which a run chooses its model; it follows from the shape of an example."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"
 
 
 class DamagedImagesError(DataError):
-    """Image files are missing, damaged or no images; the message names them all.
+    """The error for image files that are missing, damaged or not images; its message names all of them.
 
     Example:
         >>> print(DamagedImagesError([Path("a.png"), Path("b.png")]))
@@ -105,10 +105,10 @@ def decode_once(
     def attempt(source: Source) -> np.ndarray | DamagedImagesError:
         try:
             return decode(source)
-        except DamagedImagesError as error:  # the others are tried, too, so that one message names all damaged files
+        except DamagedImagesError as error:  # other files are tried, too, so that one message names all damaged ones
             return error
 
-    def write(file) -> None:  # not through a memory map: with a full disk that would kill the process by SIGBUS
+    def write(file) -> None:  # a memory map would kill the process by SIGBUS if the disk is full
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(sources), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -16,7 +16,7 @@ __all__ = ["SUFFIXES", "Names", "Table", "is_array_file", "read"]
 
 
 class Names(NamedTuple):
-    """What is read of a file with several arrays or columns; None for what :func:`read` finds by itself.
+    """The names of the arrays or columns that are read from a file; None where :func:`read` is to find them itself.
 
     Attributes:
         key: The name of the array of examples, in .npz, .mat and .pt files.
@@ -206,7 +206,7 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
 
 
 def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:
-    """Return the name of an array: the given one, the only one, or the usual one in any case."""
+    """Return the name of an array: the given one, the only one, or the usual one in upper or lower case."""
     listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
     if given is not None:
         if given not in arrays:

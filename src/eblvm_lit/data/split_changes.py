@@ -49,7 +49,7 @@ def changed_splits(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> s
 def n_trained_on(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> int:
     """Count the test examples that the checkpoint, or a run that it has resumed, was trained on.
 
-    Examples that were in both splits already, as given folders may have them, do not count.
+    Examples that were already in both splits, which is possible if the user has divided the data, do not count.
 
     Example:
         >>> before = {"train": torch.tensor([1, 2, 3]), "test": torch.tensor([3, 5]), "earlier": torch.tensor([8])}

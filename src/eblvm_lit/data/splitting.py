@@ -16,7 +16,7 @@ SIZE = 16  # bytes of a digest
 
 
 def digests_of(rows: np.ndarray) -> list[bytes]:
-    """Compute a digest of the content of each example of an array: of its bytes as stored, float64 as float64.
+    """Compute a digest of each example of an array from its bytes, in the type in which it is stored.
 
     Equal examples have equal digests: -0.0 is hashed as 0.0, and all numbers in little-endian byte order.
 
@@ -39,7 +39,7 @@ def digests_of(rows: np.ndarray) -> list[bytes]:
 
 
 def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) -> np.ndarray:
-    """Choose the split of each example by its digest and nothing else.
+    """Choose the split of each example by a seeded hash of its digest only.
 
         u = hash(seed, digest) in [0, 1);   test if u < test,   validation if u < test + val,   training otherwise
 
@@ -76,8 +76,8 @@ def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) ->
 def fraction_of(size: float, n: int) -> float:
     """Return a size of a split as a fraction of n examples: a number of examples is divided by n.
 
-    A fraction keeps every example in its split when n grows. A number of examples does not quite: the fraction is
-    another one then, and the few examples whose hash lies between the two fractions change their split.
+    A fraction keeps every example in its split when n grows. A given number of examples does not quite: then the
+    fraction changes with n, and the few examples whose hash lies between the two fractions change their split.
 
     Example:
         >>> fraction_of(500, 5000), fraction_of(0.2, 5000)

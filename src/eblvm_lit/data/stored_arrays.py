@@ -32,7 +32,7 @@ class StoredArrays(ArrayFile):
     """The arrays that :func:`eblvm_lit.train` was given as ``data=``, read from the folder of the run.
 
     Their files have a digest of their content in their names. So the same arrays have the same settings in every
-    folder: another run of the same arrays can be resumed from, and a folder can be moved.
+    folder: a run can be resumed from another run of the same arrays, and a folder can be moved.
 
     Args:
         run_folder: The folder of the run; an evaluation sets it to the folder in which it finds the checkpoint.
@@ -87,7 +87,7 @@ class ArraysToStore(NamedTuple):
 
     @contextmanager
     def stored_in(self, folder: Path) -> Iterator[None]:
-        """Write the files to a folder for the run in the block, and remove them if the run is refused.
+        """Write the files to the folder of the run that the ``with`` block starts; remove them if the run is refused.
 
         A file that is there already has the same content, because its name is the digest of that.
 
@@ -101,7 +101,7 @@ class ArraysToStore(NamedTuple):
         try:
             yield
         except BaseException:
-            if _written_at(folder / "config.yaml") == before:  # then no iteration was done
+            if _written_at(folder / "config.yaml") == before:  # if it has not changed, no iteration was done
                 for path in missing:
                     path.unlink(missing_ok=True)
             raise

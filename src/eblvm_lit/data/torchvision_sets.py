@@ -89,7 +89,7 @@ class MNIST(TorchvisionImages):
     class_names: tuple[str, ...] = tuple("0123456789")
 
     def files(self) -> dict[str, str | None]:
-        """Return the files of images and labels, first of the training part, each unpacked or packed, as it exists."""
+        """Return the files of images and labels, training part first: unpacked files where they exist, else packed."""
         packed = [f"{self.dataset.__name__}/raw/{name}" for name, _ in self.dataset.resources]
         unpacked = [name.removesuffix(".gz") for name in packed]
         return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}

@@ -71,7 +71,7 @@ class ToyDataModule(SampledData):
 
 
 class Checkerboard(ToyDataModule):
-    """The uniform distribution on two of the four quarters of the unit square, which touch at its centre.
+    """The uniform distribution on two diagonally opposite quarters of the unit square.
 
         p(v) = 2 on [0, ½]² ∪ [½, 1]², 0 elsewhere
 

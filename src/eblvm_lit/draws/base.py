@@ -16,7 +16,7 @@ __all__ = ["Draws", "ImageSource"]
 class Draws(ABC):
     """The samples of one method, drawn by its generator or by a sampler's chains.
 
-    :func:`~eblvm_lit.draws.choice.draws_of` decides which of them draws.
+    :func:`~eblvm_lit.draws.choice.draws_of` chooses the subclass that draws the samples of a method.
 
     Attributes:
         title: A few words that say how the samples are drawn.

@@ -132,7 +132,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Read images 0 to n - 1, shape (n, C, H, W), from a folder, and return with them which were found, shape (n,)."""
+    """Read images 0 to n - 1, shape (n, C, H, W), from a folder, with a mask of those that were found, shape (n,)."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

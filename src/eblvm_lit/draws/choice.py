@@ -80,7 +80,7 @@ class FittingSampler(Sampler):
 
 
 def as_sampler(sampler: Sampler | Dynamics | None, energy: Energy | None) -> Sampler:
-    """Convert dynamics to a sampler that draws large batches, and None to the default; return a sampler unchanged.
+    """Return a sampler unchanged; convert dynamics to a sampler of large batches, and None to the default sampler.
 
     Example:
         >>> as_sampler(Gibbs(n_steps=5), None).dynamics.n_steps
@@ -99,7 +99,7 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Choose what draws the samples of a method.
+    """Choose whether a method's samples come from its generator or from a sampler, and return the draws.
 
     The method's generator draws if it has one, else the sampler of the configuration. A :class:`FittingSampler` chooses
     the dynamics that suit the model.

@@ -62,7 +62,7 @@ class GeneratedImages(ImageSource):
     def draws(self, method: Method) -> Draws | None:
         """Return the draws of the method's generator, or None if it has none.
 
-        They are None, too, if the model has a learnt prior and no Langevin steps are given to sample it.
+        The result is None, too, if the model has a learnt prior and no Langevin steps are given to sample it.
         """
         learnt = isinstance(method.parts.energy, LatentPriorEnergy)
         lacking = method.parts.decoding is None or (learnt and self.langevin is None)

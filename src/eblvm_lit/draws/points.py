@@ -15,7 +15,7 @@ __all__ = ["PointSamples"]
 
 
 class PointSamples(DrawnAsTheRun, ImageSource):
-    r"""A source of samples of vectors that are not images, the same as in the run and its figure ``samples``.
+    r"""A source of a model's samples, where these are vectors and no images: those of the run's figure ``samples``.
 
     Args:
         sampler: The run's sampler; see :func:`~eblvm_lit.draws.choice.draws_of`.

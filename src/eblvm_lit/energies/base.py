@@ -225,7 +225,7 @@ class ConditionalEnergy(MarginalEnergy):
 
 
 def is_movable(energy: object) -> bool:
-    """Return whether gradients can move v or (v, h): F(v) is tractable, or the latents are real.
+    """Return whether gradients can move v or (v, h), that is, whether F(v) is tractable or the latents are real.
 
     Example:
         >>> is_movable(None)

@@ -33,7 +33,7 @@ def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
 
 
 class DeepEnergy(VisibleEnergy):
-    r"""The fully visible baseline: a head, quadratic or squared norm, on a network's features, without latents.
+    r"""The deep energy of v only, a baseline without latents: a quadratic or squared-norm head on a network's features.
 
     .. math:: F(v) = (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3, \quad f = g_1(v)
 
@@ -175,7 +175,8 @@ class DeepLatentEnergy(FeatureEnergy):
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features = linear(features[:, : self.h_dim], of_sum, self.head.bias)
         weight = of_sum + of_h
-        of_v = features[:, self.h_dim :].sum(1)  # the sum over no column is 0: E then has no term of v only
+        # 0 if there is no extra column, that is, if E has no term that depends only on v
+        of_v = features[:, self.h_dim :].sum(1)
 
         def energy(h: Tensor) -> Tensor:
             value = self.head.squared_norm(of_features + linear(h, weight)) + of_v

@@ -53,7 +53,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
 
     @abstractmethod
     def _of_latents(self, h: Tensor) -> Tensor:
-        """Compute the term g(h), shape (*L,), for h (*L, m)."""
+        """Compute g(h), the term of -E that depends only on h, shape (*L,), for h (*L, m)."""
 
     def coupling(self) -> Tensor:
         """Return U, the matrix of the term v'Uh, shape (d, m)."""

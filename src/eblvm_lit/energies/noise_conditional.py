@@ -36,14 +36,14 @@ def _checked(energy_shape: tuple[int, ...], v_shape: Sequence[int]) -> tuple[int
 
 
 class NoiseConditionalEnergy(FeatureEnergy):
-    r"""A joint energy at every noise level, a reference plus an energy of scaled inputs.
+    r"""A joint energy that knows the noise level: the energy of noised normal data plus an energy E' of scaled inputs.
 
     .. math:: E(w, h) = F_0(\tilde v, t) + E'(x, h), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
         w = (\tilde v, \log t)
 
-    F_0 is the density of normal data with the data's moments; see :class:`NoisedNormal`. Reference for the
-    normalisation over levels: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310, who have no latents.
+    F_0 is the negative log-density of noised normal data with the data's moments; see :class:`NoisedNormal`. Reference
+    for the normalisation over levels: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310, who have no latents.
 
     Args:
         energy: The energy E', whose visible vector has one number more than v.
@@ -94,7 +94,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
         return AtLevel(self, level)
 
     def of_data(self) -> AtLevel:
-        """Return the energy of the data, which is that at the smallest level."""
+        """Return the energy of the data, which is the energy at the smallest noise level."""
         return AtLevel(self, self.noise_range.t_min)
 
     def memory_hints(self) -> list[str]:
@@ -103,7 +103,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
 
 
 class NoiseConditionalFreeEnergy(MarginalEnergy):
-    r"""An energy with a tractable free energy at every noise level, a reference plus an energy of scaled inputs.
+    r"""A free energy that knows the noise level: that of noised normal data plus a free energy F' of scaled inputs.
 
     .. math:: F(w) = F_0(\tilde v, t) + F'(x), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -150,7 +150,7 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
         return MarginalAtLevel(self, level)
 
     def of_data(self) -> MarginalAtLevel:
-        """Return the energy of the data, which is that at the smallest level."""
+        """Return the energy of the data, which is the energy at the smallest noise level."""
         return MarginalAtLevel(self, self.noise_range.t_min)
 
     def memory_hints(self) -> list[str]:
@@ -205,7 +205,7 @@ class AtLevel(FeatureEnergy):
 
 
 class MarginalAtLevel(MarginalEnergy):
-    """The energy of v at one noise level with a tractable free energy; it shares the parameters of all levels.
+    """The energy of v at one noise level, with a tractable free energy and the parameters that all levels share.
 
     Args:
         energy: The energy at every level.

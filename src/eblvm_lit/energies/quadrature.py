@@ -15,7 +15,7 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["QuadratureMarginal"]
 
 MAX_LATENTS = 3
-FIRST = 100  # the number of examples at which a grid is checked first
+FIRST = 100  # a grid is first checked at this number of examples
 ELEMENTS = 2**18  # maximum number of pairs (node, v) at a time; larger batches of v are computed in blocks
 
 

@@ -26,7 +26,7 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-DECREASING = ("tanh",)  # output functions that decrease with the network's number; the others increase
+DECREASING = ("tanh",)  # output functions that decrease as the network's output grows; the others increase
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:
@@ -71,9 +71,10 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute c(g(v)), or its negative where a decreases, shape (B,).
+        """Compute the network's output c(g(v)), negated if the output function a decreases, shape (B,).
 
-        F would not do, because the outputs saturate: in float32, tanh rounds to 1 from 9.1 on.
+        F itself would not rank all examples, because the output functions saturate: in float32, tanh rounds to 1 from
+        9.1 on.
         """
         x = at_least_float32(self.head(self.network(v))).squeeze(-1)
         return -x if self.output in DECREASING else x

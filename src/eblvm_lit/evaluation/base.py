@@ -23,10 +23,10 @@ __all__ = ["ExampleMetric", "Metric", "mean_over_rows"]
 class Metric(Declares, MayNotApply):
     """The base class of metrics: numbers that evaluate a method on one split of its data.
 
-    A metric reads the model's parts (energy, posterior, ...) from :attr:`Method.parts`. If a part that it needs is
-    missing, :meth:`applies` is false or :meth:`evaluate` returns no numbers. The class declares for each of its numbers
-    the unit and whether higher or lower values are better: see :class:`~eblvm_lit.utils.quantities.Declares`. A number
-    that is not declared has no unit and no better direction.
+    A metric reads the model's parts (energy, posterior, ...) from :attr:`Method.parts`. If a part that the metric needs
+    is missing, :meth:`applies` is false or :meth:`evaluate` returns no numbers. The class declares for each of its
+    numbers the unit and whether higher or lower values are better: see :class:`~eblvm_lit.utils.quantities.Declares`. A
+    number that is not declared has no unit and no better direction.
 
     Attributes:
         collective: Whether all processes compute the metric together; if false, only one of them computes it.

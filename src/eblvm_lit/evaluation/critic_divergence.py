@@ -20,11 +20,11 @@ ROWS = 1000
 class CriticDivergence(
     ExampleMetric,
     emits={
-        # A lower bound has no better direction: it rises when the critic improves, and falls when the model does.
+        # No direction: this lower bound rises when the critic improves, and falls when the model improves.
         "fisher_divergence": Quantity(
             0, "", "the critic's lower bound of the Fisher divergence of the model from the data"
         ),
-        # The exact divergence depends only on the model, which is given: it is equal for all critics.
+        # No direction: the exact divergence depends only on the model, which is given, and not on the critic.
         "fisher_divergence_true": Quantity(
             0, "", "the exact Fisher divergence, where the density of the data is known"
         ),

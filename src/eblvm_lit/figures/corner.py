@@ -22,7 +22,7 @@ N_BINS = 40
 
 
 class Corner(Picture):
-    """A figure of vectors that are not of the plane, in their own units: test points, and samples of the model.
+    """A figure of test examples and samples, in the data's units, for vectors other than points of the plane.
 
     Row i, column j < i of the panels shows columns j and i of the data as dots, and the diagonal the histogram of each
     column. The windows contain most of the data: see :func:`~eblvm_lit.data.base.range_of`.
@@ -56,7 +56,7 @@ class Corner(Picture):
         self.sampler = sampler
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw the figure if the data are vectors, and no points of the plane; see :meth:`Picture.draw`."""
+        """Draw the figure if the data are vectors but not points of the plane; see :meth:`Picture.draw`."""
         if data.image_shape is not None or tuple(data.event_shape) == (2,):
             return None
         draws = draws_of(method, data, self.sampler)

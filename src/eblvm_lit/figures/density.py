@@ -99,7 +99,7 @@ class Density(Picture):
         window = data.window
         if window is None or not isinstance(energy, MarginalEnergy):
             return None
-        area = math.exp(data.log_unit_of_v)  # of one unit of v, in the units of the data
+        area = math.exp(data.log_unit_of_v)  # area of one unit of v, in the units of the data
         observed = self._histogram(data.splits.train, window) / area
         model = density_on_grid(energy, window, self.n_cells) / area
         shown = window_in_units(data)

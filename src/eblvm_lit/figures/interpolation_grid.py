@@ -118,7 +118,7 @@ class Interpolation(Picture):
             return draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
-        """Return the images that define each line: two test images or, with rho, one training image."""
+        """Return the images that define the lines: for each line two test images or, with rho, one training image."""
         if self.rho is None:
             return list(labelled_examples(data, LINE, self.n_lines))
         options = {"generator": generator, "device": generator.device}

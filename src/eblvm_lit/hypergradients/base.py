@@ -74,7 +74,7 @@ class BilevelProblem(NamedTuple):
 
 
 class LowerLevel(NamedTuple):
-    """The parts that fit phi, which a hypergradient checks before it is used.
+    """The parts of the lower level, by which phi is fitted; a hypergradient checks them before it is used.
 
     Attributes:
         energy: The model.
@@ -126,11 +126,11 @@ class Hypergradient(ABC):
         """Raise a ConfigError for a lower level that this hypergradient does not fit.
 
         Raises:
-            ConfigError: If the parts do not fit. The message says which would.
+            ConfigError: If the parts do not fit. The message says which parts would fit.
         """
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the first value of the tensors that are kept from one iteration to the next and in checkpoints."""
+        """Return the initial values of the tensors that are kept from one iteration to the next, and in checkpoints."""
         return {}
 
     def memory_hints(self) -> list[str]:

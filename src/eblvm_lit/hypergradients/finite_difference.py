@@ -78,7 +78,7 @@ class AdamAdjoint(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w = -alpha D^-1 dJ/dphi, and no tensors to keep."""
+        """Return the adjoint w = -alpha D^-1 dJ/dphi, and no tensors for the next iteration."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 
@@ -114,7 +114,7 @@ class FiniteDifference(AdjointHypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, which includes the adjoint's."""
+        """Return the hypergradient's name in a few words, which begins with the name of ``inner``."""
         return f"{self.inner.title}, mixed product by a finite difference"
 
     def check(self, lower: LowerLevel) -> None:
@@ -122,13 +122,13 @@ class FiniteDifference(AdjointHypergradient):
         self.inner.check(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the first value of the tensors that the adjoint keeps."""
+        """Return the initial values of the tensors that the adjoint keeps."""
         return self.inner.init_state(phi)
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the inner hypergradient's adjoint w, and the tensors that it keeps."""
+        """Return the adjoint w of the hypergradient ``inner``, and the tensors to keep for the next iteration."""
         return self.inner.adjoint(problem, theta, phi, outer, state)
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:

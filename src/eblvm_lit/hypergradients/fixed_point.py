@@ -1,4 +1,4 @@
-"""The hypergradient through natural-gradient steps of the posterior at each v, with phi fixed."""
+"""The hypergradient that differentiates through natural-gradient steps of the posterior at each v, with phi fixed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class FixedPoint(Hypergradient):
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError for a posterior whose natural parameters or precision cannot be stepped.
+        """Raise a ConfigError for a posterior without natural parameters, or without a precision that is to be stepped.
 
         Raises:
             ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and it is binary.

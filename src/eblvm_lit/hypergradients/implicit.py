@@ -32,7 +32,7 @@ def _dot(a: Params, b: Params) -> Tensor:
 
 
 def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
-    """Compute the derivative of G as phi moves along w."""
+    """Compute the directional derivative of G in phi along w."""
     return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
 
 
@@ -122,7 +122,7 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
 
 
 class AdjointHypergradient(Hypergradient):
-    r"""The sum of the gradient at fixed phi and of the mixed derivative times an adjoint w.
+    r"""The hypergradient as a sum: the gradient of J at fixed phi, plus the mixed derivative of G times an adjoint w.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
         w \approx -(\partial_\phi^2 G)^{-1}\, \partial_\phi J
@@ -209,9 +209,9 @@ class Implicit(CurvatureHypergradient):
     proportional to the distance of phi from phi*.
 
     The Hessian of a divergence that is estimated with one relaxed particle is far from positive, and conjugate
-    gradients stop at their first step. ``curvature="fisher"`` replaces it by the Fisher information of q. That equals
-    the Hessian of KL(q || p) where q = p, and in expectation near there; it is positive, needs no particle and is
-    cheaper.
+    gradients stop at their first step. ``curvature="fisher"`` replaces it by the Fisher information of q. The Fisher
+    information equals the Hessian of KL(q || p) where q = p, and near there in expectation; it is positive, needs no
+    particle and is cheaper.
 
     Args:
         n_terms: The number of conjugate-gradient steps, or of terms of the Neumann series.
@@ -256,7 +256,7 @@ class Implicit(CurvatureHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w, which approximates the inverse curvature times -dJ/dphi, and nothing to keep."""
+        """Return w, an approximation of -(damped curvature)^-1 dJ/dphi, and no tensors for the next iteration."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

@@ -25,7 +25,7 @@ __all__ = ["Penalty"]
 
 
 class Penalty(Hypergradient):
-    r"""The gradient of J plus the penalty :math:`\lambda (G(\theta, y) - \min_z G(\theta, z))`.
+    r"""The gradient in theta of J plus a penalty, :math:`J(\theta, y) + \lambda (G(\theta, y) - \min_z G(\theta, z))`.
 
     .. math:: y \leftarrow y - \alpha D^{-1} (\partial_\phi G(\theta, y) + \partial_\phi J(\theta, y) / \lambda), \quad
         z \leftarrow z - \alpha D^{-1} \partial_\phi G(\theta, z)
@@ -93,7 +93,7 @@ class Penalty(Hypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the first difference y - z, a vector of zeros, and the first lambda."""
+        """Return the initial difference y - z, which is zero, and the initial lambda."""
         shift = torch.zeros_like(flatten(phi))
         return {"penalty_shift": shift, "penalty_multiplier": shift.new_tensor(self.multiplier)}
 

@@ -87,7 +87,7 @@ class Warm(CurvatureHypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the first w, a vector of zeros, and the number of iterations so far."""
+        """Return the initial w, which is zero, and the number of iterations so far."""
         w = torch.zeros_like(flatten(phi))
         return {"adjoint": w, "adjoint_age": torch.zeros((), dtype=torch.int64, device=w.device)}
 

@@ -17,7 +17,7 @@ from eblvm_lit.errors import DataError
 __all__ = ["Listing", "Page", "list_folders"]
 
 PURPOSES = ("training", "validation", "testing")
-SEEDS = 1000  # the largest split_seed that is tried for advice
+SEEDS = 1000  # number of values of split_seed that are tried, to advise one that leaves no split empty
 
 
 class Page(NamedTuple):
@@ -59,7 +59,7 @@ def list_folders(
     split_folders: bool | None = None,
     skip_damaged: bool = False,
 ) -> Listing:
-    """List the images of a folder, or of the folders of its splits; a missing split is chosen from those to train on.
+    """List the images of a folder, or of one folder per split; a split without one is taken from the training images.
 
     Args:
         path: The folder of all images, or of the folders of splits.
@@ -121,7 +121,7 @@ def list_folders(
 def _labels(
     path: Path | None, folders: Mapping[str, Path], found: Mapping[str, Found]
 ) -> tuple[list[str] | None, list[str]]:
-    """Return the label of each file of all splits, None without labels, and notes on the tables of labels."""
+    """Return the label of each file of all splits, or None if there are no labels, and notes on tables of labels."""
     labels: dict[str, list[str] | None] = {}
     notes = []
     for name, part in found.items():
@@ -130,7 +130,7 @@ def _labels(
         labels[name] = part.classes
         if table is not None:
             labels[name], unused = labels_of(table, part.files)
-            if unused and table.parent == folders[name]:  # a table of all splits has rows of the others
+            if unused and table.parent == folders[name]:  # a table for all splits also has rows for the others
                 notes.append(f"{table} has {unused} rows of images that are not there.")
     train = labels["train"]
     if bare := [name for name, part in labels.items() if (part is None) != (train is None)]:
@@ -146,7 +146,7 @@ def _labels(
 def _divided(
     split: np.ndarray, digests: Sequence[bytes], sizes: Mapping[str, float], seed: int, name: str
 ) -> np.ndarray:
-    """Return the split of each image, where those to train on are divided by their digests, and no split is empty."""
+    """Divide the training images by their digests, and return the split of each image; refuse an empty split."""
     free = np.flatnonzero(split == 0)
     own = [digests[i] for i in free]
     asked = " and ".join(f"data.{one}_size={size}" for one, size in sizes.items())
@@ -171,7 +171,7 @@ def _divided(
 
 
 def _repeated(order: np.ndarray, split: np.ndarray, contents: Contents, files: Sequence[Path]) -> list[str]:
-    """Describe equal images in different splits, as folders of splits may have them."""
+    """Describe equal images in different splits, which are possible if each split has its own folder."""
     first: dict[bytes, int] = {}
     pairs = []
     for i, digest in zip(order, contents.digests(order), strict=True):

@@ -73,7 +73,7 @@ def _key(name: str) -> str:
 
 
 def _keys(folder: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Return the images by the texts that name them: their relative paths, and their names where these are unique."""
+    """Map the texts by which a table may name an image to it: its relative path and, if unique, its file name."""
     names: dict[str, list[Path]] = {}
     for path in files:
         names.setdefault(path.name, []).append(path)

@@ -90,9 +90,9 @@ def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
 
 
 def list_images(folder: Path) -> Found:
-    """List the images in a folder and in all folders below it; those directly below it, if any, are classes.
+    """List the images in a folder and in all folders below it; the folders directly below it, if any, are classes.
 
-    Hidden folders are left out. If the folder holds a file :data:`LABELS`, subfolders are only places.
+    Hidden folders are left out. If the folder holds a file :data:`LABELS`, subfolders are not classes.
 
     Raises:
         DataError: If there is no image, if images lie beside class folders or a class has none, or for files that
@@ -133,7 +133,7 @@ def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
 
 
 def _kind(name: str) -> str:
-    """Return ``image``, an empty text for a file to be skipped, or words on why the file is refused.
+    """Return ``image`` for an image, an empty text for a file to be skipped, else why the file is refused.
 
     Example:
         >>> _kind("a.PNG"), _kind("notes.txt"), _kind("film.mp4")
@@ -146,7 +146,7 @@ def _kind(name: str) -> str:
 
 
 def names_of(skipped: Sequence[str]) -> str:
-    """Describe skipped files in few words: by their suffixes, those without one by their names, with their numbers.
+    """Describe skipped files briefly: by a suffix that several have, else by name, with their numbers.
 
     Example:
         >>> names_of([".DS_Store", ".DS_Store", "a.txt", "b.txt", "Thumbs.db"])

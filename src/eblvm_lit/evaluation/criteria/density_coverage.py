@@ -21,7 +21,7 @@ class DensityCoverage(
         "coverage{suffix}": Quantity(1, "", "the share of examples with a sample near them"),
     },
 ):
-    r"""The ``density`` and the ``coverage`` of samples, by balls around the data.
+    r"""The ``density`` and ``coverage`` of samples, from balls around the examples that reach to their k-th neighbours.
 
     Density is the mean number of balls that contain a sample, divided by k. Coverage is the share of balls that contain
     a sample.

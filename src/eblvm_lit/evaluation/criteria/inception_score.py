@@ -28,8 +28,8 @@ class InceptionScore(
 
     The samples are shuffled and split into parts; the score is the mean over the parts, and ``inception_score_std`` the
     standard deviation over them. It lies between 1 and the number of classes, and higher is better. It does not use the
-    data. torch-fidelity computes it, not torchmetrics: that shuffles with the global generator, which changes a score
-    of 6.565 by 0.002 and its standard deviation of 0.12 by 0.05. Reference: Salimans et al. 2016.
+    data. It is computed by torch-fidelity and not by torchmetrics, which shuffles with the global generator: this
+    changes a score of 6.565 by 0.002 and its standard deviation of 0.12 by 0.05. Reference: Salimans et al. 2016.
 
     Args:
         n_splits: Number of parts.

@@ -29,8 +29,8 @@ class KernelDistance(
               - \frac{2}{m^2} \sum_{i, j} k(x_i, y_j), \qquad k(x, y) = \bigl(x^\top y / D + 1\bigr)^3
 
     This unbiased estimate of the squared maximum mean discrepancy is averaged over random subsets of m samples and m
-    images; it may be negative. torch-fidelity computes it, in float64, and not torchmetrics: that draws the subsets
-    with the global generator, which changes a KID of 0.0115 by 1e-4. Reference: Binkowski et al. 2018.
+    images; it may be negative. It is computed by torch-fidelity, in float64, and not by torchmetrics, which draws the
+    subsets with the global generator: this changes a KID of 0.0115 by 1e-4. Reference: Binkowski et al. 2018.
 
     Args:
         n_subsets: Number of subsets.

@@ -15,7 +15,7 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]
 
-ELEMENTS = 2**20  # pairs at a time: blocks of 8 MiB are three times as fast as blocks of 128 MiB
+ELEMENTS = 2**20  # number of pairs at a time: blocks of 8 MiB are three times as fast as blocks of 128 MiB
 N_FOR_MEDIAN = 2000  # number of examples whose median distance is the bandwidth
 
 

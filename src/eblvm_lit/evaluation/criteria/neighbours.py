@@ -12,7 +12,7 @@ from eblvm_lit.evaluation.criteria.base import RowCriterion
 
 __all__ = ["NeighbourCriterion", "counts", "squared_radii"]
 
-ELEMENTS = 2**20  # distances at a time: blocks of 8 MiB are four times as fast as blocks of 128 MiB
+ELEMENTS = 2**20  # number of distances at a time: blocks of 8 MiB are four times as fast as blocks of 128 MiB
 # Allowance for the rounding error of a squared distance, relative to the squared norms: two equal features must count
 # as inside each other's balls.
 ROUNDING = 1e-12
@@ -33,7 +33,7 @@ class NeighbourCriterion(RowCriterion):
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
-    """Yield squared distances between B vectors of x and all m of y, shape (B, m), minus an allowance for rounding."""
+    """Yield squared distances of B vectors in x from all m vectors in y, shape (B, m), minus a rounding allowance."""
     of_y = y.square().sum(-1)
     size = max(1, ELEMENTS // len(y))
     for first in range(0, len(x), size):
@@ -59,7 +59,7 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Count for each x the balls around y that contain it, and for each ball the x inside it.
+    """Count the balls around the vectors of y that contain each vector of x, and the vectors of x in each ball.
 
     Args:
         x: Feature vectors, shape (n, D), float64.

@@ -21,7 +21,7 @@ class Features(NamedTuple):
 
 
 class Titles(NamedTuple):
-    """The names of the criteria's numbers; each name tells which network computed the features."""
+    """The names of the numbers that criteria compute; each tells which network computed the features."""
 
     frechet: str
     kernel: str

@@ -77,7 +77,7 @@ class ReferenceImages:
         path = self.path(data, features, rows=rows)
         n = self.size(data)
         known = read_cached(path, read_arrays)
-        # Read only if every process has the file: they may not share the folder, but must take the same branch.
+        # Read the file only if every process has it: they may not share the folder, but must take the same branch.
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
             arrays = {name: torch.from_numpy(array) for name, array in cast("dict[str, np.ndarray]", known).items()}
             return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))

@@ -16,8 +16,8 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
 
-# An effective sample size below this share of the chains causes a warning. It is counted beyond the first chain,
-# because an effective sample size is at least 1.
+# The smallest ratio of (effective sample size - 1) to (number of chains - 1) that causes no warning. The first chain is
+# not counted, because an effective sample size is at least 1.
 FEWEST = 0.1
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """Fit the base to examples v (n, D), with at least a tenth of the largest standard deviation in any direction.
+        """Fit the base to examples v (n, D); no principal axis has less than a tenth of the largest standard deviation.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))

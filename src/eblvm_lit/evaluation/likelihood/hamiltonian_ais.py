@@ -67,7 +67,7 @@ class HamiltonianAIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether all variables that remain when tractable latents are summed out are real."""
+        """Return whether all variables are real, except for latents that can be summed out in closed form."""
         return is_movable(energy)
 
     def estimate(self, energy: Energy, v: Tensor, generator: torch.Generator) -> AISEstimate:
@@ -136,7 +136,7 @@ class HamiltonianAIS:
         n: int,
         pilot: RowEnergy | None = None,
     ) -> tuple[Tensor, list[tuple[float, float]]]:
-        """Run n chains from the base to the target; return their log weights, and the temperatures with step sizes.
+        """Run n chains from base to target; return their log weights, and each inverse temperature with its step size.
 
         The chains that adapt the step sizes use the energy ``pilot`` if it is given, which may have fewer chains than
         the target, and otherwise the target.

@@ -40,7 +40,7 @@ class LogLikelihood(
         "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
         "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
         "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
-        # no better direction: the best value is 0
+        # no direction: the best value is 0
         "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
         # no direction: a learned log Z that is too small raises it
         "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
@@ -59,9 +59,9 @@ class LogLikelihood(
     If F is not tractable, the fourth way also estimates F(v_i), for as many examples as it has chains, with two chains
     per example: see :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. The logarithm of a mean weight is
     biased downwards. So with few temperatures log Z is too small, which makes the log-likelihood too large, and -F is
-    too small, which makes it too small. Reference: Neal 2001, arXiv physics/9803008.
+    too small, which makes the log-likelihood too small. Reference: Neal 2001, arXiv physics/9803008.
 
-    Of standardised data the log-likelihood is that of the data in their own units; log Z is that of v.
+    For standardised data the log-likelihood is that of the data in their own units, but log Z is that of v.
 
     The metric computes ``log_likelihood``. If log Z is estimated by importance sampling, it adds ``log_z``,
     ``log_z_standard_error`` and ``ais_effective_sample_size``; with Hamiltonian moves also

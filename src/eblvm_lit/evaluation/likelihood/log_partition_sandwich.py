@@ -39,7 +39,7 @@ class LogPartitionSandwich(
         ),
     },
 ):
-    r"""The stochastic sandwich of log Z, by annealed importance sampling in both directions.
+    r"""Stochastic bounds of log Z on both sides (a sandwich), by annealed importance sampling in both directions.
 
     .. math:: E[\log \hat Z_{\text{forward}}] \le \log Z \le E[\log \hat Z_{\text{backward}}]
 

@@ -25,7 +25,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
 ROWS = 10_000  # number of points at which the free energy is computed at a time
-OUTER = 0.9  # the grid's border begins at this part of half its width; it should contain almost no mass
+OUTER = 0.9  # the grid's border, which should contain almost no mass, begins at this part of half its width
 # Searches for modes outside of the grid start in a box WIDER times as wide as the grid, and make N_STEPS steps. STEPS
 # are the possible first steps, in widths of the window; step sizes decrease linearly to zero, so that a search can
 # cross 15 windows.
@@ -192,14 +192,14 @@ class PlaneQuadrature(
     def _share_outside(
         self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
     ) -> float:
-        """Compute the share of the mass in those windows outside of the grid in which searches that descend F end."""
+        """Search for modes outside of the grid, and return the share of the mass in the windows where searches end."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         width = high - low
         x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
         for i in range(N_STEPS):
             near = x.unsqueeze(1) + (1 - i / N_STEPS) * width * STEPS
             x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(STEPS)).argmax(1)]
-        # Keep a window only if its mass could matter: if F were as low in all of it as at the search's end.
+        # Keep the end of a search only if its window would have enough mass with F as low everywhere as at this end.
         enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
         windows = ((x[enough] - (low + high) / 2) / width).round().unique(dim=0)
         shifts = windows[windows.abs().amax(1) > self.scale / 2] * width

@@ -61,7 +61,7 @@ class VisibleQuadrature:
 
     @torch.no_grad()
     def log_partition(self, energy: MarginalEnergy, v: Tensor) -> float:
-        """Compute log Z in nats; infinity, with a warning, if it keeps growing with each doubling of the box.
+        """Compute log Z in nats; infinity, with a warning, if log Z keeps growing with each doubling of the box.
 
         Args:
             energy: The model, in float64.
@@ -96,10 +96,10 @@ class VisibleQuadrature:
 
     @staticmethod
     def _without_end(boxes: list[float]) -> float:
-        """Return infinity if log Z kept growing from box to box.
+        """Return infinity, with a warning, if log Z kept growing from box to box or the doublings ran out; else raise.
 
         Raises:
-            ConfigError: If log Z did not keep growing, so that the grid is too coarse.
+            ConfigError: If neither is true, so that the grid is too coarse.
         """
         rises = [after - before for before, after in pairwise(boxes)]
         if len(boxes) <= MAX_DOUBLINGS and (len(rises) < 3 or min(rises[-3:]) < GROWTH):

@@ -41,13 +41,13 @@ def _norm(a: Params) -> float:
 
 class HypergradientBias(
     ExampleMetric,
-    emits={  # these numbers are points of curves, of which no direction is better
+    emits={  # no direction: these numbers are points of curves
         "optimum_kl": Quantity(0, "nats", "KL(q || p) at the best phi"),
         "hypergradient_bias_*": Quantity(0, "", "the relative error of the hypergradient for one N and K"),
         "phi_distance_*": Quantity(0, "", "the distance of phi from the best phi after K steps"),
     },
 ):
-    r"""The relative error of the unrolled hypergradient of BiSM, for all given K and N.
+    r"""The relative error of the hypergradient of BiSM, by the numbers of lower steps, K, and of unrolled steps, N.
 
     .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;
         \| dJ(\theta, \phi^*(\theta)) / d\theta \|
@@ -197,7 +197,7 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield N and the hypergradient of N steps from phi* for N up to ``n_series``, by a series, not unrolled."""
+        """Yield N and the hypergradient of N steps from phi* for N up to ``n_series``; a series replaces unrolling."""
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
         for n in range(self.n_series + 1):
@@ -216,12 +216,15 @@ class HypergradientBias(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on training examples for every split, because only these outnumber the dimensions of v."""
+        """Run the study on training examples, whatever the split, because only these outnumber the dimensions of v."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Compute the biases by K and N, and the distances of phi from phi* by K; see :meth:`ExampleMetric.compute`."""
+        """Compute the bias for each K and N, and the distance of phi from phi* after K steps.
+
+        See :meth:`ExampleMetric.compute`.
+        """
         method = cast(BiSM, method)
         v = v[torch.randperm(len(v), generator=generator, device=v.device)[: self.batch_size]].double()
         noise = self.draw(method, v, generator)

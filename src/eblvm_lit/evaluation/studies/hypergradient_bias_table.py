@@ -12,7 +12,7 @@ __all__ = ["HypergradientBiasTable"]
 
 
 class HypergradientBiasTable(NamedTuple):
-    r"""The relative errors of hypergradients by K and N, and the distances of phi from its optimum by K.
+    r"""The errors of hypergradients for K lower and N unrolled steps, and the distance of phi from its optimum by K.
 
     Attributes:
         optimum_kl: The mean KL divergence of q from p at phi*, in nats.

@@ -141,7 +141,7 @@ class HypergradientError(
         return total
 
     def marginal(self, energy: Energy) -> MarginalEnergy:
-        """Return a model with the exact marginal, by quadrature over the latents if it is not tractable."""
+        """Return a model with the exact marginal, by quadrature over the latents if the marginal is not tractable."""
         if isinstance(energy, MarginalEnergy):
             return energy
         return QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)

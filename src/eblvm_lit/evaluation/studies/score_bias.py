@@ -98,7 +98,7 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
 
 class ScoreBias(
     ExampleMetric,
-    # these numbers are points and slopes of curves, of which no direction is better
+    # no direction: these numbers are points and slopes of curves
     emits={
         "score_bias_kl_*": Quantity(0, "nats", "the KL divergence of q from p at one size of the perturbation"),
         "score_bias_*": Quantity(0, "", "a bias, a divergence, a bound, or the slope of a bias against a divergence"),
