@@ -4,7 +4,7 @@ __all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "Non
 
 
 def escaped(text: str) -> str:
-    r"""Escape the characters of a text that a terminal would obey or cannot encode, as in the names of some files.
+    r"""Escape the characters of a text that would control a terminal or that it cannot encode, as in names of files.
 
     Example:
         >>> print(escaped("two\nlines \udcff"))

@@ -144,7 +144,7 @@ class AnnealedLikelihood(Method):
         return MethodParts(energy=self.energy, posterior=self.posterior, objective=self.objective)
 
     def unshared_buffers(self) -> set[str]:
-        """Return the names of the chains and of their ages, which only training needs."""
+        """Return the names of the buffers that only training needs: the chains and their ages."""
         return set(self.persistent_buffers())
 
     def persistent_buffers(self) -> dict[str, Tensor]:
@@ -207,7 +207,7 @@ class AnnealedLikelihood(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of the data's noise and of the chains."""
         chains = v.new_empty(self.n_chains, *v.shape[1:])
-        if self._noise_axes is None:  # determined here, because a compiled iteration cannot draw noise
+        if self._noise_axes is None:  # found before the first iteration is compiled, which could not draw noise
             self._noise_axes = row_axes(
                 lambda n: self._move_noise(v.new_empty(n, *v.shape[1:]), 2, torch.Generator(v.device))
             )

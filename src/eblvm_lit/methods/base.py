@@ -166,9 +166,9 @@ class Method(
         """
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for a quantity of :attr:`diagnostics` that is not finite, or None if there is none.
+        """Return advice on a quantity of :attr:`diagnostics` that is not finite; None if there is no advice on it.
 
-        ``quantity`` is its name without that of its group.
+        ``quantity`` is the name of the quantity without that of its parameter group.
         """
         return None
 
@@ -196,7 +196,7 @@ class Method(
         return {name: (group, 0) for name, group in self.groups.items()}
 
     def rates_at(self, iteration: int, total: int) -> dict[str, float]:
-        """Compute the learning rates of iteration 0, 1, ... in a run of ``total`` iterations, as in :attr:`rates`."""
+        """Compute the learning rates of iteration 0, 1, ... in a run of ``total`` iterations, by their names."""
         rules = {name: (group.optimizer, iteration + ahead) for name, (group, ahead) in self.rates.items()}
         return {name: rule.schedule(rule.lr, at, total) for name, (rule, at) in rules.items()}
 
@@ -323,7 +323,7 @@ class Method(
 
     @property
     def current_state(self) -> TrainState | None:
-        """Return the current state with those of the optimizers; None before training, also in a loaded model."""
+        """Return the current state with the optimizers' states; None before training, and None in a loaded model."""
         return self.__dict__.get("_state")
 
     @property
@@ -400,7 +400,7 @@ class Method(
                 self._raw[name].param_groups[0]["lr"] = lr
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Set Lightning's batch counts to the number of blocks of iterations that are done.
+        """Set Lightning's batch counts to the number of finished blocks of iterations, which it takes for batches.
 
         A batch of Lightning is a block of iterations, whose length may differ between the stored run and this one.
         """
@@ -411,12 +411,12 @@ class Method(
             counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the version, method, iteration and configuration, as plain containers that load without pickled code."""
+        """Add the version, method, iteration and configuration as plain containers, which load without pickled code."""
         own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
         checkpoint["eblvm_lit"] = own | {"config": self.description}
 
     def on_validation_epoch_start(self) -> None:
-        """Set the sum of the losses and the number of examples to zero."""
+        """Set the sum of the validation losses and the number of their examples to zero."""
         self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
@@ -425,7 +425,8 @@ class Method(
             return
         rank, size = rank_and_size()
         generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
-        with plain_autograd():  # as in an eager iteration: only then can activations be recomputed to save memory
+        # torch.autograd instead of torch.func, as in eager iterations: only it can recompute activations to save memory
+        with plain_autograd():
             loss = self.validation_loss(v, generator).detach()
         self._validated += torch.tensor([loss.mean().item() * len(v), len(v)], dtype=torch.float64)
 

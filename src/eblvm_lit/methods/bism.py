@@ -118,7 +118,7 @@ class BiSM(Method):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with its objective, K and the hypergradient."""
+        """Return the method's name in words, with its objective, the number K of lower steps, and the hypergradient."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
@@ -128,7 +128,7 @@ class BiSM(Method):
         return {"theta": self.energy, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the groups: phi in the lower level, theta in the upper level."""
+        """Return the parameter groups: phi in the lower level, theta in the upper level."""
         return {"lower": ParamGroup("phi", self.lower_optimizer), "upper": ParamGroup("theta", self.optimizer)}
 
     @cached_property
@@ -149,7 +149,7 @@ class BiSM(Method):
         return {name: self.get_buffer(name) for name in self._kept}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of the K lower steps, of J, and of the hypergradient (draws of G, and latents)."""
+        """Draw the random numbers of the K lower steps, of the upper loss J, and of the hypergradient."""
         return {
             "lower": self.fit.noise(v, self.n_lower_steps, generator),
             "upper": {
@@ -183,7 +183,7 @@ class BiSM(Method):
         minibatch: Minibatch = WHOLE,
         refine: Refinement | None = None,
     ) -> Tensor:
-        """Compute J for each example, averaged over the L latents, shape (B,).
+        """Compute the upper loss J for each example, averaged over the L latents, shape (B,).
 
         If ``refine`` is given, it is applied to q(h|v; phi) first.
         """
@@ -197,7 +197,7 @@ class BiSM(Method):
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return J and G on a minibatch, and the parts of the lower level that a hypergradient needs."""
+        """Return the upper and lower losses J and G on a minibatch, and all else that a hypergradient needs."""
         upper = noise["upper"]
         own = noise["hypergradient"]
         return BilevelProblem(
@@ -214,14 +214,14 @@ class BiSM(Method):
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute J at the current theta and phi, for each example, shape (B,)."""
+        """Compute the upper loss J at the current theta and phi, for each example, shape (B,)."""
         live = self.live_state()
         data = self.objective.noise(v, (), generator)
         noise = {"data": data, "latent": self.posterior.noise((self.n_particles,), v, generator)}
         return self.upper_loss(live.theta, live.phi, v, noise)
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: a hypergradient that differentiates the lower level is inaccurate.
+        """Return why the method needs float32: in bfloat16, derivatives of the lower level are inaccurate.
 
         In bfloat16 the relative error of the hypergradient was 16 % for N = 2, and 1 % for N = 0.
         """
@@ -230,5 +230,5 @@ class BiSM(Method):
         return super().float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, that of the hypergradient first."""
+        """Return advice on how to reduce the memory of an iteration; the hypergradient's advice comes first."""
         return [*self.hypergradient.memory_hints(), *super().memory_hints()]

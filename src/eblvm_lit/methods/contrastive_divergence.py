@@ -117,7 +117,7 @@ class ContrastiveDivergence(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
-        if self._noise_axes is None:  # determined here, because a compiled iteration cannot draw noise
+        if self._noise_axes is None:  # found before the first iteration is compiled, which could not draw noise
             self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
         return {
             "positive": self.chain.start_noise(self.energy, v, generator),
@@ -185,7 +185,7 @@ class ContrastiveDivergence(Method):
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""Compute the squared error :math:`\|v - E[v'|h]\|^2` of a reconstruction, or that of a draw v', shape (B,).
+        r"""Compute the squared error :math:`\|v - E[v'|h]\|^2` of a reconstruction, or that of a drawn v', shape (B,).
 
         The reconstruction is one step of the chain, from v to latents h and back.
         """

@@ -23,8 +23,8 @@ from eblvm_lit.samplers.chains.base import NegativePhase, energy_of
 
 __all__ = ["Jarzynski", "systematic"]
 
-# The numbers with which the walkers are initialised: of examples at which chains start, of steps of these chains, and
-# of draws from the fitted normal, which are resampled.
+# To initialise the walkers: the number of examples at which chains start, the number of steps of these chains, and the
+# number of draws from the fitted normal, from which the walkers are resampled.
 N_EXAMPLES = 1000
 N_STEPS = 100
 N_DRAWS = 10_000
@@ -148,7 +148,7 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Draw the first walkers near the model's mass.
+        """Draw the first walkers where the model has most of its mass.
 
         Chains that start at v (n, *event) find this mass. A normal distribution is fitted to their last states, and
         the walkers are resampled from its draws, weighted by the ratio of the model's density to the normal's.

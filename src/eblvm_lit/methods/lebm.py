@@ -99,7 +99,7 @@ class LEBM(Method):
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the groups of f (``prior``) and of g (``generator``), in the order of their steps."""
+        """Return the parameter groups of the prior f and of the generator g, in the order of their steps."""
         return {
             "prior": ParamGroup("theta", self.prior_optimizer, "prior."),
             "generator": ParamGroup("theta", self.optimizer, "generator."),
@@ -140,7 +140,7 @@ class LEBM(Method):
             "prior": {"prior_rms": self.rms(state, negative)},
             "generator": {"posterior_rms": self.rms(state, positive)},
         }
-        for name, group in self.groups.items():  # the step on alpha, then the step on beta
+        for name, group in self.groups.items():  # a step on alpha, the parameters of f, then one on beta, those of g
             state = self.update(state, name, terms[name], group.of(grads), sizes[name])
         return state
 

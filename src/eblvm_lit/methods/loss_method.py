@@ -178,7 +178,7 @@ class LossMethod(Method):
         """Compute the loss of each example of v (B, *event) at the state's parameters, shape (B,)."""
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the group of phi, if there is a posterior, and then that of the network that the loss trains."""
+        """Return the parameter group of the posterior, if there is one, and that of the network trained by the loss."""
         lower = {} if self.fit is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
         return {**lower, self.level: ParamGroup(self.trained, self.optimizer)}
 

@@ -131,7 +131,7 @@ class ParticleML(ContrastiveDivergence):
 
     @staticmethod
     def _indices(state: TrainState, v: Tensor) -> Tensor:
-        """Return the training-split indices of the whole minibatch, of which this process has the examples v."""
+        """Return the training-split indices of all examples in the minibatch, of which this process has the part v."""
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
 
     def failure_hint(self, quantity: str) -> str | None:

@@ -98,7 +98,7 @@ class VaGES(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with its objective, L and K."""
+        """Return the method's name in words, with its objective and the numbers L of latents and K of lower steps."""
         name = type(self.objective).__name__
         words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
@@ -139,7 +139,7 @@ class VaGES(LossMethod):
     def estimate(
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
     ) -> tuple[VariationalFunction, Tensor, Tensor]:
-        """Return the variational score, its value s at the perturbed data, and each example's loss there (B,)."""
+        """Return the variational score, its value s at the perturbed data, and the losses at s, shape (B,)."""
         posterior = self.posterior_at(state)
         score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
         s = score(points).detach()
@@ -152,11 +152,11 @@ class VaGES(LossMethod):
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the objective at the score estimate VaES, for each example, shape (B,)."""
+        """Compute the objective for each example, with VaES as the score, shape (B,)."""
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, which includes fewer latents."""
+        """Return advice on how to reduce the memory of an iteration; the last one is to draw fewer latents."""
         return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
     def failure_hint(self, quantity: str) -> str | None:

@@ -79,6 +79,6 @@ class NoiseConditionalMLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers([n + 1 + 2 * n_frequencies, *widths], nn.SiLU))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the features, shape (B, widths[-1]), of (y, c), shape (B, n + 1)."""
+        """Compute the features, shape (B, widths[-1]), of (y, c), scaled example and level, shape (B, n + 1)."""
         phase = x[:, :-1] @ self.frequencies
         return self.layers(torch.cat([x, phase.sin(), phase.cos()], dim=1))

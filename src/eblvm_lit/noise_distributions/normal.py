@@ -110,7 +110,7 @@ class FittedNormal(NoiseDistribution):
         self.fitted.fill_(True)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Compute samples m + Q s noise, shape (B, *event)."""
+        """Compute samples m + Q s eps of N(m, C), shape (B, *event), from standard normal noise eps."""
         return self.mean + ((noise.flatten(1) * self.std) @ self.axes.T).view_as(noise)
 
     def log_prob(self, y: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class Objective(ABC):
         """Compute the loss of each example, shape (B,), at the perturbed v."""
 
     def of_data(self, network: Module) -> Module:
-        """Return the energy or the posterior of the data v, for metrics, figures and samplers.
+        """Return the network, an energy or a posterior, as one of the data v, for metrics, figures and samplers.
 
         It is the trained network itself, unless the objective trains a network of perturbed data and their noise level.
         """
@@ -68,7 +68,7 @@ class Objective(ABC):
         return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
 
     def on_minibatch(self, minibatch: Minibatch) -> Objective:
-        """Return the objective for one minibatch.
+        """Return the objective in the form that one minibatch needs.
 
         It is the objective itself, or, if the loss couples examples, a copy that knows the minibatch.
         """

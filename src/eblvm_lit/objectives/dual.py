@@ -1,4 +1,4 @@
-"""Dual score matching: denoising at every noise level, in the space of v and in the level."""
+"""Dual score matching: at every noise level, both the score in v and the derivative in the level are learned."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Dual(Objective):
         return join_level(v + std * noise["eps"], noise["log_level"])
 
     def of_data(self, network: Any) -> Any:
-        """Return the energy or the posterior at the level t_min.
+        """Return the energy or the posterior at the smallest noise level, t_min.
 
         Raises:
             ConfigError: If the network does not know the noise level.

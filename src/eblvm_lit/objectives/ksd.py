@@ -123,7 +123,7 @@ class KSD(Objective):
         return median_distance(self.minibatch.gather(v)) if self.bandwidth == "median" else self.bandwidth
 
     def _partners(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the partners of the B points x of this process, which have the scores s.
+        """Return the partners with which the B points x of this process, whose scores are s, form pairs.
 
         The partners are all n points of the minibatch, shape (n, d), and their scores, shape (n, d). A mask of shape
         (B, n) is 0 where a point would be its own partner and 1 elsewhere.

@@ -75,7 +75,7 @@ class MDSM(Objective):
         return {"eps": eps, "sigma": self._level(place)}
 
     def _level(self, place: Tensor) -> Tensor:
-        """Return the noise level at a position between 0 (sigma_min) and 1 (sigma_max) on the ladder."""
+        """Return the noise level at a position between 0 (sigma_min) and 1 (sigma_max) on the ladder of levels."""
         if self.ladder == "linear":
             return self.sigma_min + (self.sigma_max - self.sigma_min) * place
         return self.sigma_min * (self.sigma_max / self.sigma_min) ** place
@@ -101,5 +101,5 @@ class MDSM(Objective):
         return 0.5 * sum_event(self._residual(score(v), noise).square())
 
     def lower_weight(self, noise: Noise) -> Tensor | float:
-        """Return the weights 1 / sigma_i, shape (B,), or 1 without ``lower_weighting``."""
+        """Return the weights of the lower-level loss: 1 / sigma_i, shape (B,), or 1 without ``lower_weighting``."""
         return 1 / noise["sigma"] if self.lower_weighting else 1.0

@@ -62,7 +62,7 @@ class Cosine(Schedule):
 
 
 class Step(Schedule):
-    """A schedule that multiplies the rate by a factor at equal intervals, as ``StepLR(optimizer, total // n_stages)``.
+    """A schedule as ``StepLR``, which multiplies the learning rate by a factor every ``total // n_stages`` iterations.
 
     Args:
         factor: The factor by which the rate is multiplied.
@@ -86,7 +86,7 @@ class Step(Schedule):
 
 
 class Exponential(Schedule):
-    """A schedule that multiplies the rate by a factor after every fixed number of iterations.
+    """A schedule that multiplies the learning rate by a factor after every fixed number of iterations.
 
     Args:
         factor: The factor by which the rate is multiplied.
@@ -107,7 +107,7 @@ class Exponential(Schedule):
 
 
 class Warmup(Schedule):
-    """A schedule that raises the rate linearly from almost zero to the value of another schedule.
+    """A schedule that raises the learning rate linearly from almost zero to the value of another schedule.
 
     Without it, an energy with a high initial learning rate can change faster than its posterior follows, and the
     posterior's particles then diverge.

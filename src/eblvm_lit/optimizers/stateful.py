@@ -41,7 +41,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
         self._first()["n_steps"] = state["step"]
 
     def _first(self) -> dict[str, Any]:
-        """Return the first parameter's entry, which also stores the number of steps of all parameters.
+        """Return the stored state of the first parameter, which also contains the number of steps of all parameters.
 
         It is named ``n_steps``: PyTorch and Lightning would leave an entry named ``step`` on the CPU when a run resumes
         on a GPU.

@@ -1,4 +1,4 @@
-"""Posteriors of noised data that know the noise level, q(h|v~, t), and such a posterior at one level."""
+"""Posteriors q(h|v~, t) of noised data v~ with known noise level t, and such a posterior at one fixed level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NoiseConditionalPosterior", "PosteriorAtLevel"]
 
 
 class _OfInputs(Posterior):
-    """A posterior that is another posterior at a function of v. A subclass writes :meth:`inputs`.
+    """A posterior that evaluates another posterior at a function of v. A subclass writes this function, :meth:`inputs`.
 
     Args:
         posterior: The other posterior.
@@ -75,7 +75,7 @@ class _OfInputs(Posterior):
 
 
 class NoiseConditionalPosterior(_OfInputs):
-    r"""A posterior at every noise level, another posterior at the scaled inputs of v~ and log t.
+    r"""A posterior q(h|v~, t) at every noise level t: another posterior q'(h|x), whose input x is v~ and log t, scaled.
 
     .. math:: q(h | w) = q'(h | x), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -108,7 +108,7 @@ class NoiseConditionalPosterior(_OfInputs):
         return PosteriorAtLevel(self, level)
 
     def of_data(self) -> PosteriorAtLevel:
-        """Return the posterior of the data, which is that at the smallest level."""
+        """Return the posterior of the data, which is the posterior at the smallest noise level."""
         return PosteriorAtLevel(self, self.noise_range.t_min)
 
 
@@ -130,5 +130,5 @@ class PosteriorAtLevel(_OfInputs):
         self.level = level
 
     def inputs(self, v: Tensor) -> Tensor:
-        """Append the level to v (B, *event), which gives w, shape (B, n + 1)."""
+        """Return w, shape (B, n + 1), which is v (B, *event) flattened with log t appended."""
         return at_level(v, self.level)

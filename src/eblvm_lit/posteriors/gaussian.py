@@ -72,7 +72,7 @@ class GaussianPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Take a step on the mean, and on the precision P if ``move_precision``; see :class:`Posterior`.
+        r"""Take a natural-gradient step on the mean, and on the precision P if ``move_precision``.
 
         .. math:: x = \rho\, (E_q[\partial^2 E / \partial h^2] / P - 1), \quad P \leftarrow P (1 + x + x^2 / 2), \quad
             \mu \leftarrow \mu - \rho\, P^{-1} E_q[\partial E / \partial h]
@@ -80,7 +80,7 @@ class GaussianPosterior(Posterior):
         The term in x^2 keeps P positive where E curves downwards (Lin, Schmidt and Khan 2020, "Handling the
         positive-definite constraint in the Bayesian learning rule"), and vanishes at the fixed point. With particles,
         the expected curvature is estimated by :math:`E_q[(\partial E / \partial h)(h - \mu)] P`, which needs no second
-        derivative (Price's theorem).
+        derivative (Price's theorem). The arguments are described at :class:`Posterior`.
         """
         mean, log_std = q_params
         h = mean if noise is None else self.rsample_given(q_params, noise)

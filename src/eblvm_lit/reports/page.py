@@ -20,7 +20,7 @@ from eblvm_lit.reports.runs import SECONDS, SPEED, Group
 
 __all__ = ["render"]
 
-AT_VALIDATION = re.compile(r"_\d{6,}$")  # names of figures drawn at validations, such as density_000600: not shown
+AT_VALIDATION = re.compile(r"_\d{6,}$")  # ends of names of figures from validations, which are not shown
 RECORDED = {"iterations": "iteration", "seconds": SECONDS, "iterations/s": SPEED, "MiB": "train/peak_memory_mib"}
 MACHINE = ("trainer.accelerator", "trainer.devices", "trainer.precision")
 MOST_PICTURES = 12  # largest number of pictures per group of runs: more would make the page too large
@@ -47,7 +47,7 @@ def render(
     """
     root = os.path.commonpath([run.folder.parent for group in groups for run in group.runs])
     galleries = {f"{group.data}, {group.label}": _figures(group) for group in groups}
-    environment = Environment(autoescape=select_autoescape(default_for_string=True))  # escapes names
+    environment = Environment(autoescape=select_autoescape(default_for_string=True))  # escapes HTML in names
     environment.filters["embedded"] = _embedded
     return environment.from_string((files(__package__) / "page.html.j2").read_text()).render(
         root=escaped(root),

@@ -79,7 +79,7 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
         try:
             config = flatten(read_yaml(folder / "config.yaml"))
             if folder.name == ".hydra" or not {"method._target_", "data._target_"} <= config.keys():
-                continue  # written by Hydra itself, or not the configuration of a run
+                continue  # a file of Hydra's own, or not the configuration of a run
             if (folder / "metrics.json").is_file():
                 runs.append(_read_run(folder, config))
             else:

@@ -135,7 +135,7 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """Mark the best mean of several on a data set, and the best of several of one method on a data set."""
+    """Mark, if there are several to compare, the best mean on a data set and the best mean of each method on it."""
     marks = pd.Series("", summary.index, dtype=object)
     way = summary["metric"].map(direction)
     for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):
@@ -145,7 +145,7 @@ def _best(summary: pd.DataFrame) -> pd.Series:
 
 
 def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float = math.nan, mark: str = "") -> str:
-    r"""Format a mean with two digits of its standard deviation, and its interval in a second line.
+    r"""Format a mean and two digits of its standard deviation, with its confidence interval in a second line.
 
     Example:
         >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)

@@ -191,7 +191,7 @@ def _shown(value: Any) -> str:
 
 
 def typed_key(node: Any, path: str, steps: Steps) -> str:
-    """Return the key of a place as a user types it; for a value that ``${...}`` refers to, the key of its source.
+    """Return the key by which a user sets the value at a place; if ``${...}`` takes it from another key, that key.
 
     Args:
         node: A node of a configuration, or a plain container.

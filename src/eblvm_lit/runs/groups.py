@@ -38,7 +38,7 @@ def options_of(group: str) -> list[str]:
 
 
 def choice_of(key: str, value: Any) -> str:
-    """Return the end of an error message that says how the part at a key is chosen by a group, if there is one.
+    """Return the end of an error message: by which group the part at a key is chosen, if there is such a group.
 
     Args:
         key: The key of the part.

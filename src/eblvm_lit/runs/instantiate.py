@@ -28,7 +28,7 @@ __all__ = [
     *("resolve_target", "to_plain"),
 ]
 
-# The exceptions of a class whose arguments do not fit.
+# The exceptions that a class raises if its arguments do not fit.
 UNFIT = (TypeError, ValueError, ImportError)
 OWN = "eblvm_lit"
 # The packages that a configuration of the command line may name in addition to this one. They are not all of torch and

@@ -34,7 +34,7 @@ def load(
     cache_dir: str | Path = "outputs/cache",
     config_dir: str | Path | None = None,
 ) -> TrainedRun:
-    """Load a trained model from a run, a checkpoint or a shared folder, or one of this package by its name.
+    """Load a trained model from a run, a checkpoint or a shared folder, or a model of this package by its name.
 
     Files are read as data and run no code. The trained models of this package are ``grbm_digits``, ``bidvl_mnist``,
     ``bimdsm_mnist`` and ``vages_mnist``; docs/python.md has their data and training.

@@ -31,7 +31,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-SPLITS = "data.splits"  # what resume.allow names, beside settings: the examples in the splits
+SPLITS = "data.splits"  # the name in resume.allow of the examples in the splits, which are not a setting
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
@@ -74,7 +74,7 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
 
 
 def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: DictConfig, path: str | Path) -> None:
-    """Say how the examples have changed since a checkpoint was written, and refuse test examples that it has seen.
+    """Say how the examples have changed since a checkpoint was written, and refuse test examples that were trained on.
 
     Only data modules whose files may change tell their examples: see :meth:`ArrayDataModule.example_digests`.
 
@@ -90,7 +90,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
     now = data.state_dict()
     if not now:
         return
-    before = checkpoint.get(type(data).__qualname__)  # where Lightning stores it
+    before = checkpoint.get(type(data).__qualname__)  # the key under which Lightning stores the data's state
     problem = f"{path} does not say what it was trained on, and an earlier version has divided these data otherwise"
     if before is not None:
         if changed := changed_splits(before, now):
@@ -105,7 +105,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
 
 
 def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
-    """Describe the learning rates that jump on resuming: the last one of the checkpoint, and the next one of this run.
+    """Describe the learning rates that jump on resuming: each with its last value before and its first value after.
 
     A rate is named if the schedule of this run would have given the checkpoint's last iteration another rate.
 

@@ -59,7 +59,7 @@ TRAINER: dict[str, Any] = {
     "log_every_n_steps": PositiveInt,
     "overfit_batches": NonNegativeInt,
 }
-# The types of the top-level keys of an evaluation's configuration that replace values of the run's.
+# Types of the top-level keys by which an evaluation replaces values of the run's configuration.
 EVALUATION: dict[str, Any] = {
     **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
     "seed": Seed | None,

@@ -45,7 +45,7 @@ def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | No
 
 
 def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
-    """Choose the device of an evaluation: the wanted one, or one of the kind on which the run was trained.
+    """Choose the device of an evaluation: the one that was asked for, or one of the kind that trained the run.
 
     The kind matters because random numbers differ between CPUs and GPUs.
 

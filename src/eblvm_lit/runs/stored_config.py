@@ -42,7 +42,8 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     stored = OmegaConf.create(dict(plain))
     for name, callback in plain["callbacks"].items():
         if isinstance(callback, dict) and str(callback.get("_target_")).startswith("pytorch_lightning."):
-            del stored.callbacks[name]  # it is useful only in training, and not allowed in a checkpoint
+            # Callbacks of Lightning are useful only in training, and a checkpoint may not name them.
+            del stored.callbacks[name]
     stored.run_dir = cfg.run_dir
     stored.cache_dir = cfg.cache_dir
     stored.allow_packages = cfg.allow_packages
@@ -58,7 +59,7 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         {
             "save_dir": cfg.run_dir,
             "cache_dir": cfg.cache_dir,
-            # of the evaluated run: its curves, and the arrays that it was given in Python
+            # the folder of the evaluated run has its curves, and the arrays that it was given in Python
             "csv_path": str(run_folder / "metrics.csv"),
             "run_folder": str(run_folder),
         },

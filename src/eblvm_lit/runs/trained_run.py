@@ -152,7 +152,7 @@ class TrainedRun:
 
     save_pretrained = save_pretrained
 
-    # ------------------------------------------------------------------ what the model says
+    # ------------------------------------------------------------------ samples, scores, latents and likelihoods
 
     @property
     def _like(self) -> Tensor:
@@ -242,7 +242,7 @@ class TrainedRun:
         return vars(self).get("data") or self._unread_data()
 
     def draw_images(self, n: int, *, seed: int = 0, sampler: Sampler | Dynamics | None = None) -> Tensor:
-        """Draw samples as images of bytes, in whatever range of values the model was trained.
+        """Draw samples as images of bytes, whatever the range of values in the data that the model was trained on.
 
         They are the images of :meth:`sample`, and with Gibbs sampling the means E[v|h], as in the run's figures.
 

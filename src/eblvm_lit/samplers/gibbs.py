@@ -61,7 +61,7 @@ class Gibbs(Dynamics):
         return f"Gibbs samples, {self.n_steps} sweeps"
 
     def of_means(self) -> Gibbs:
-        """Return the same dynamics with E[v|h] as the result instead of a draw."""
+        """Return the same dynamics with E[v|h] as the result instead of a draw of v."""
         chains = copy.copy(self)
         chains.mean = True
         return chains

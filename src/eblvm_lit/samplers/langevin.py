@@ -79,7 +79,7 @@ class Langevin(Dynamics):
     def run_with_ratio(
         self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        r"""Run the chains as :meth:`run`, and also return each chain's log-ratio of transition densities, shape (B,).
+        r"""Run the chains as in :meth:`run`; return also each chain's log-ratio of transition densities, shape (B,).
 
         It is the log density of the reverse transition minus that of the forward transition,
 

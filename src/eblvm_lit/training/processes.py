@@ -94,7 +94,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     Raises:
         EblvmError: The first error that a process has raised, or the reason why the processes have stopped.
     """
-    # the errors raised below say the same in one sentence
+    # the agent's messages are hidden, because the errors raised below say the same in one sentence
     logging.getLogger("torch.distributed.elastic").propagate = False
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)

@@ -45,7 +45,7 @@ def pasteable(key: str, value: str) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """Return the known name that is most similar to a given one, by its last word first; None if none is similar.
+    """Return the known name that is most similar to a given one, above all in its last word; None if none is similar.
 
     Args:
         name: The given name, such as a key with a typing error.

@@ -36,7 +36,7 @@ def prepare_folder(path: str | Path) -> Path:
 
 
 def new_folder(path: str | Path) -> Path:
-    """Create a new folder with a name made of the time, and a number if another run of the same second has it.
+    """Create a new folder named by the time, with a number added if a run of the same second has this name.
 
     A folder with any other name is created only if it does not exist.
 

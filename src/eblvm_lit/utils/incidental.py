@@ -33,7 +33,8 @@ INCIDENTAL = (
 # iterations before the checkpoint. Reports and finished jobs of sweeps compare final results, which these keys change.
 LENGTH_AND_TESTS = ("trainer", "callbacks", "n_validations", "test_checkpoint", "eval_weights", "sampler")
 # Reports also pool runs that differ only in their seeds, and ignore the marginal model, which repeats settings of the
-# method. For a resumed run and a finished job both must be equal: with another seed, other noise would follow.
+# method. For a resumed run and a finished job, the seed and the marginal model must be equal, because another seed
+# gives other noise.
 COPIES = ("*.seed", "marginal_model")
 
 

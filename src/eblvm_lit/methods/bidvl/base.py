@@ -55,7 +55,7 @@ class Networks(NamedTuple):
     mean: Callable[[Tensor], Tensor] = WHOLE.mean
 
     def samples(self, noise: Noise) -> Tensor:
-        """Return the samples v_hat = G(h_hat), shape (B, *event), from ``noise`` if they have been computed."""
+        """Return the samples v_hat = G(h_hat), shape (B, *event), or take them from ``noise`` if it contains them."""
         return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
 
 
@@ -85,7 +85,7 @@ TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
 class TermGradient(NamedTuple):
-    """The gradient of a sum of terms, with the values to record.
+    """The gradient of a sum of loss terms, with the values of a step that are recorded.
 
     Attributes:
         loss: The sum of the terms' means.
@@ -148,7 +148,7 @@ class GeneratorMethod(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the networks that the method has, and the generator's statistics for samples."""
+        """Return the networks that the method has, and the statistics by which the generator normalises samples."""
         return MethodParts(
             energy=self.energy,
             posterior=self.posterior,
@@ -165,7 +165,8 @@ class GeneratorMethod(Method):
         key = digest(self.generator)
         if self._prior_statistics is None or self._prior_statistics[0] != key:
             generator = copy.deepcopy(self.generator)
-            random = keyed_generator(self.seed, "prior statistics")  # a CPU generator draws the same on every device
+            # A CPU generator draws the same numbers for every device.
+            random = keyed_generator(self.seed, "prior statistics")
             shape = (STATISTICS_BATCHES, STATISTICS_BATCH_SIZE, self.h_dim)
             h = torch.randn(shape, generator=random, dtype=torch.float32)
             update_bn(h.to(next(generator.parameters())), generator)
@@ -175,7 +176,7 @@ class GeneratorMethod(Method):
         return {name: value.to(self.device) for name, value in self._prior_statistics[1].items()}
 
     def load_prior_statistics(self, values: Params) -> None:
-        """Load the statistics that were stored together with the current parameters."""
+        """Load the generator's statistics for samples that were stored together with the current parameters."""
         self._prior_statistics = digest(self.generator), values
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -213,7 +214,7 @@ class GeneratorMethod(Method):
     @property
     @abstractmethod
     def terms(self) -> dict[str, TermFunction]:
-        """Return, by each step's name, the function that computes the terms whose sum the step decreases."""
+        """Return a dictionary from the name of each step to the function of the terms whose sum the step decreases."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
         """Draw the standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
@@ -293,7 +294,7 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """Return the networks at given parameters, and the buffers that their passes change, by network.
+        """Return the networks with the given parameters, and by each network's name the buffers that its passes change.
 
         Args:
             state: The state whose buffers the networks start with.

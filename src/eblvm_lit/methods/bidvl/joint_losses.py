@@ -12,7 +12,7 @@ __all__ = ["CanonicalJoint", "SymmetricJoint"]
 
 
 class SymmetricJoint(BiDVLLoss):
-    r"""The losses of the symmetric divergence for a joint energy, an ablation.
+    r"""The losses of the symmetric divergence for a joint energy E(v, h), used in an ablation of Kan et al. 2022.
 
     .. math:: E_{q(v) q(h|v)} [\log q(h|v) + E(v, h)] + E_{\hat h} E(G(\hat h), \hat h) + A + C
 
@@ -29,7 +29,7 @@ class SymmetricJoint(BiDVLLoss):
     joint = True
 
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Compute the energies of the data with the encoder's latents and of the samples with theirs, each (B,).
+        """Compute E(v, h) with h from the encoder, and E(v_hat, h_hat) with v_hat = G(h_hat), each of shape (B,).
 
         The latents and, unless ``noise`` contains them, the samples are constants: gradients go only to the energy.
         """

@@ -164,7 +164,7 @@ class BiDVLLoss:
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}, {"energy_gap": real - fake}
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """Compute the encoder's loss in the upper level; it exists if :attr:`regularises_encoder` is true."""
+        """Compute the encoder's loss in the upper level, which exists only if :attr:`regularises_encoder` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no such loss.")
 
     def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:

@@ -104,11 +104,11 @@ class BiDVL(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with K and N."""
+        """Return the method's name in words, with the numbers K of lower steps and N of unrolled steps."""
         return f"BiDVL: bi-level doubly variational learning, K = {self.n_lower_steps}, {self.unroll.title}"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the groups: psi' in the upper level, and encoder and generator in the lower level.
+        """Return the parameter groups: psi' in the upper level, and encoder and generator in the lower level.
 
         If the loss trains the encoder in the upper level with a separate optimizer, that step has a group, too.
         """
@@ -153,7 +153,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the step psi' <- psi' - alpha D, Eq. 14, and the encoder's step in place of term E if there is one."""
+        """Make the step psi' <- psi' - alpha D (Eq. 14), and the encoder's step in place of term E if there is one."""
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss = found.loss
         grads = found.grads
@@ -174,7 +174,7 @@ class BiDVL(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return, by each step's name, the function that computes its terms."""
+        """Return a dictionary from the name of each step to the function that computes its terms."""
         return {
             "upper": self.loss.upper,
             "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
@@ -216,7 +216,7 @@ class BiDVL(GeneratorMethod):
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; fewer unrolled steps come first, if any."""
+        """Return advice on how to reduce the memory of an iteration; with unrolled steps, first to unroll fewer."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 

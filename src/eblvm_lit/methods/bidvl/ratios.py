@@ -42,11 +42,11 @@ class ConstantRatio:
 
 
 class _BiasedRatio(ConstantRatio):
-    """A ratio with a factor that depends on how far an example's energy is below the minibatch's mean."""
+    """An importance ratio with a factor that depends on how far an example's energy is below the minibatch's mean."""
 
     @abstractmethod
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the factor from ``excess``, which is mean E - E(v), both of shape (B,)."""
+        """Compute the ratio's factor, shape (B,), from ``excess``, which is the mean of E minus E(v), shape (B,)."""
 
     def __call__(self, energy: MarginalEnergy, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
         """Compute r(v) for v (B, *event), shape (B,); no gradient goes through it."""
@@ -55,11 +55,11 @@ class _BiasedRatio(ConstantRatio):
 
 
 class SigmoidRatio(_BiasedRatio):
-    r"""A ratio that grows as the energy falls, up to r' (Kan et al. 2022).
+    r"""The importance ratio p(v) / q(v), approximated by a sigmoid that rises to r' as the energy of v falls.
 
     .. math:: r(v) = r' / (1 + e^{E(v) - \bar E})
 
-    where the mean of E is over the minibatch.
+    where the mean of E is over the minibatch. Reference: Kan et al. 2022.
 
     Args:
         scale: The largest ratio r'.
@@ -70,16 +70,16 @@ class SigmoidRatio(_BiasedRatio):
     """
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute a factor between 0 and 1, shape (B,)."""
+        """Compute the ratio's factor, which is between 0 and 1, shape (B,)."""
         return torch.sigmoid(excess)
 
 
 class ClampedExponentialRatio(_BiasedRatio):
-    r"""A ratio that grows exponentially as the energy falls, within bounds (Kan et al. 2022, code).
+    r"""The importance ratio p(v) / q(v), approximated by a bounded exponential that grows as the energy of v falls.
 
     .. math:: r(v) = r' \min(\max(e^{\bar E - E(v)}, a), b)
 
-    where the mean of E is over the minibatch. The authors' code computes this ratio without using it.
+    where the mean of E is over the minibatch. The code of Kan et al. 2022 computes this ratio without using it.
 
     Args:
         scale: The factor r'.
@@ -97,5 +97,5 @@ class ClampedExponentialRatio(_BiasedRatio):
         self.high = high
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute a factor between ``low`` and ``high``, shape (B,)."""
+        """Compute the ratio's factor, which is between ``low`` and ``high``, shape (B,)."""
         return excess.exp().clamp(self.low, self.high)

@@ -122,7 +122,7 @@ class SNGAN(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return, by each step's name, the function that computes its terms."""
+        """Return a dictionary from the name of each step to the function that computes its terms."""
         return {
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),

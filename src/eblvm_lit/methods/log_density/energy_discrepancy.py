@@ -81,12 +81,12 @@ class EnergyDiscrepancy(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with sigma, M, w and the numbers of its log-density."""
+        """Return the method's name in words, with sigma, M, w and the numbers that belong to its log-density."""
         numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
         return f"ED: energy discrepancy, {numbers}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw xi and xi_1 ... xi_M, shape (1 + M, B, *event), and the random numbers of the log-density."""
+        """Draw the perturbations xi, xi_1 ... xi_M, shape (1 + M, B, *event), and the log-density's random numbers."""
         xi = self._normal(v, (1 + self.n_negatives,), generator)
         return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
 

@@ -44,7 +44,7 @@ class LogDensity(ABC):
         """
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers of one evaluation at v (B, *event) and at y (n B, *event); none by default."""
+        """Draw the random numbers for the data v (B, *event) and for other points y (n B, *event); none by default."""
         return {}
 
     @abstractmethod
@@ -54,7 +54,7 @@ class LogDensity(ABC):
     def pair(
         self, energy: Energy, posterior: Posterior | None, v: Tensor, y: Tensor, noise: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """Compute the log-densities at the data v (B, *event) and at y (n B, *event), shapes (B,) and (n B,)."""
+        """Compute the log-densities at the data v (B, *event) and at other points y (n B, *event), (B,) and (n B,)."""
         at_v = self(energy, posterior, v, noise.get("at_data"))
         return at_v, self(energy, posterior, y, noise.get("at_others"))
 
@@ -133,7 +133,7 @@ class LogDensityBound(LogDensity):
         self.words = f", L = {n_particles}, K = {n_lower_steps}"
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of the latents at v (B, *event) and at y (n B, *event).
+        """Draw the noise of the latents for the data v (B, *event) and for other points y (n B, *event).
 
         Of y only the number of points is used, not their values.
         """

@@ -59,7 +59,7 @@ class NCE(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with nu and the numbers of its log-density."""
+        """Return the method's name in words, with nu and the numbers that belong to its log-density."""
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:

@@ -87,7 +87,7 @@ class SNL(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with nu and the numbers of its log-density."""
+        """Return the method's name in words, with nu and the numbers that belong to its log-density."""
         samples = f"{self.nu} samples of the proposal for each example"
         return f"{type(self).__name__}: self-normalised likelihood, {samples}{self.log_density.words}"
 

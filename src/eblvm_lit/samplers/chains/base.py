@@ -95,7 +95,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def weighted_run(self, energy: Energy, state: State, noise: Any) -> tuple[State, Tensor]:
-        r"""Run weighted walkers as :meth:`run`, and also return their log-ratio of transition densities, shape (B,).
+        r"""Run weighted walkers as in :meth:`run`, and also return their log-ratio of transition densities, shape (B,).
 
         .. math:: \log \frac{T(x_k \to x_0)}{T(x_0 \to x_k)}
 

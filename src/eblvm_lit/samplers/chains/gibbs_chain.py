@@ -82,14 +82,14 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": h}
 
     def weighted_run(self, energy: ConditionalEnergy, state: State, noise: State) -> tuple[State, Tensor]:
-        """Run k sweeps from v, and return the last v and the log-ratio F(v_k) - F(v_0), as p(v) is invariant."""
+        """Run k sweeps; return the last v and the log-ratio, which is F(v_k) - F(v_0) because p(v) is invariant."""
         v = state["v"]
         for h_noise, v_noise in zip(noise["h"], noise["v"], strict=True):
             v = energy.draw_visible(energy.draw_latent(v, h_noise), v_noise).detach()
         return {"v": v}, (energy.free_energy(v) - energy.free_energy(state["v"])).detach()
 
     def reconstruct(self, energy: ConditionalEnergy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute E[v|h] or, with a generator, draw v ~ p(v|h)."""
+        """Compute E[v|h] or, with a random generator, draw v ~ p(v|h)."""
         if generator is None:
             return energy.visible_mean(state["h"])
         v = state["v"]

@@ -130,7 +130,7 @@ class LangevinChain(NegativePhase):
         return dict(zip(state, end, strict=True)), ratio
 
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute v after one step, without noise or, with a generator, with noise."""
+        """Compute v after one step, which has noise only if a random generator is given."""
         x = tuple(state.values())
         draw = self.one_step.noise
         noise = tuple(torch.zeros_like(part[None]) if generator is None else draw(part, generator) for part in x)

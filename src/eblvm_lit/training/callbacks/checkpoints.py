@@ -145,7 +145,7 @@ class Checkpoints(pl.Callback):
         return self.every is not None and trainer.global_step % self.every == 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last checkpoint, if it is due and no validation follows, which a resumed run would skip."""
+        """Save the last checkpoint, if it is due; not before a validation, which a run resumed from it would skip."""
         self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:

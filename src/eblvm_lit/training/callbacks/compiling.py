@@ -23,7 +23,7 @@ __all__ = ["Compiling", "choose", "for_full_minibatches"]
 
 log = logging.getLogger(__name__)
 
-LONG = 5_000  # iterations from which on compilation saves more time than it takes
+LONG = 5_000  # with at least this many iterations, compilation saves more time than it takes
 
 
 def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -> tuple[bool, str]:

@@ -44,7 +44,7 @@ class StopOnNonFinite(pl.Callback):
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
-        # if a quantity has a failure_hint, it is the cause of the other broken ones
+        # a quantity with a failure_hint is the cause, and the other broken ones are its consequences
         hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
         # a term of the loss is more informative than the sum
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]

@@ -90,7 +90,7 @@ class Preemption(pl.Callback):
                 )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and stop, if a signal has come; only save if a validation follows, which a resumed run would skip."""
+        """Save and stop, if a signal has come; before a validation only save, as a resumed run would skip it."""
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         self._save_and_stop(trainer, leave=not validates)
 

@@ -25,7 +25,7 @@ class MLFlowRun(MLFlowLogger):
     """
 
     def __init__(self, *, experiment_name: str, tracking_uri: str, run_name: str | None = None) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no data leaves this machine unasked
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # otherwise MLflow sends data on its usage
         job = Job.current()
         tags = {"job": job.kind, "group": job.group or "", **job.choices}
         super().__init__(experiment_name, run_name or job.name, tracking_uri, tags)

@@ -62,7 +62,7 @@ class WandbRun(WandbLogger):
             tags=[tag[:64] for tag in tags],
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
-            mode=mode,  # Lightning's "offline" sets a variable that outlives this run
+            mode=mode,  # Lightning's "offline" sets an environment variable that outlives this run
             # otherwise W&B prints up to thirty lines for each job
             settings={"quiet": True, "silent": mode == "offline"},
         )
