@@ -35,6 +35,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_right_calls_pass_wrong_ones_are_found_and_every_public_name_has_a_type(tmp_path):
     if importlib.util.find_spec("basedpyright") is None:
         pytest.skip("basedpyright is not installed: pip install -e '.[lint]'")

@@ -119,6 +119,7 @@ def test_the_orders_of_biases(name):
     assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch, capsys, unrendered):
     for name, value in (("KAPPAS", (10, 30)), ("SMALL_KAPPAS", (10,)), ("enough", lambda _: 10)):
         monkeypatch.setattr(bilevel_quadratic, name, value)

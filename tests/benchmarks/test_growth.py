@@ -31,6 +31,7 @@ def test_a_line_has_its_ratio_and_the_share_of_the_variance_that_it_explains():
     assert (line.slope, line.r2) == pytest.approx((2.0, 20 / 24))
 
 
+@pytest.mark.slow
 def test_a_quick_run_leaves_numbers_a_table_and_a_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(growth, "BLOCK_SECONDS", 0.0)
     narrow = Axis("v_dim", "d", (8, 16, 32), "data.v_dim", growth.BIDSM, 10, 1)

@@ -44,6 +44,7 @@ def test_no_model_is_larger_than_the_flagship_by_more_than_a_tenth():
     assert max(others) <= 1.1 * flagship
 
 
+@pytest.mark.slow
 def test_rows_of_images(tmp_path, monkeypatch, unrendered):
     write_mnist(tmp_path, n_train=40)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
@@ -55,6 +56,7 @@ def test_rows_of_images(tmp_path, monkeypatch, unrendered):
     assert len(bench.made("real")[0]) == 40 - 30
 
 
+@pytest.mark.slow
 def test_rows_of_samplers(tmp_path, monkeypatch):
     write_mnist(tmp_path, n_train=1010)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
@@ -80,6 +82,7 @@ def test_rows_of_samplers(tmp_path, monkeypatch):
     assert yardstick_samplers.weights_error((*of_points, quick), 10)["weights_evaluations"] == 5 * (2 + 1 + 2)
 
 
+@pytest.mark.slow
 def test_a_row_of_points(tmp_path, monkeypatch):
     monkeypatch.setattr(yardstick_training, "FIRST", 2)
     small = ("marginal_model.base_std=1.0", "marginal_model.widths=[8]")

@@ -93,6 +93,8 @@ class NoisedNormal(nn.Module):
         noise_range: The moments of the data.
     """
 
+    mean: Tensor
+
     def __init__(self, noise_range: NoiseRange) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(noise_range.mean, dtype=torch.get_default_dtype()))

@@ -63,6 +63,8 @@ class NoiseConditionalMLP(nn.Module):
         (torch.Size([5, 4]), (3,))
     """
 
+    frequencies: Tensor
+
     def __init__(
         self,
         *,
