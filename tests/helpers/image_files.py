@@ -13,7 +13,7 @@ from torchvision import datasets
 from eblvm_lit.data import frey_face
 from eblvm_lit.data.files import FACES
 
-# torchvision accepts any MD5 sum
+# Without listed MD5 sums torchvision accepts the random images of these tests.
 for kind in (datasets.CIFAR10, datasets.CIFAR100):
     for listed in (kind.train_list, kind.test_list):
         listed[:] = [[name, None] for name, _ in listed]

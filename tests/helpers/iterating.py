@@ -11,7 +11,7 @@ from eblvm_lit.methods.base import Method
 
 
 class Found(NamedTuple):
-    """The arguments of one optimizer step: see ``Method.update``."""
+    """The arguments of one call of ``Method.update``, which makes one optimizer step."""
 
     loss: Any
     grads: Any

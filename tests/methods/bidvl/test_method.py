@@ -181,7 +181,7 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
 
 
 def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    """The checkpoint contains batch statistics, spectral norms and the optimizer of the encoder's own step."""
+    """Check that a resumed run continues the batch statistics, spectral norms and the optimizer of the encoder's step."""
     write_cifar10(tmp_path)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]
