@@ -13,6 +13,9 @@ LINT = $(VENV)/.stamp-lint
 DOCS = $(VENV)/.stamp-docs
 AUDIT = $(VENV)/.stamp-audit
 ARGS =
+# Some machines tell Python not to store compiled modules; then each of the many processes of the tests would compile torch
+# again, which takes ten seconds. The modules are installed uncompiled and are stored at their first import.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help train test test-slow test-mutations test-portable schema docs docs-check bench gpu-check lint audit format clean
 
