@@ -150,7 +150,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return self._table(X, reset=False)
 
     def _table(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
-        """Check a table with scikit-learn's ``validate_data``; the cast is needed because its stub lacks types."""
+        """Validate a table with scikit-learn's ``validate_data``, which is cast to Any because its stub lacks types."""
         return cast(Any, validate_data)(self, X, dtype=(np.float64, np.float32), **options)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:

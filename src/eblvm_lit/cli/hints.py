@@ -67,7 +67,7 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
         option = match[2]
         if group == "data" and option.rpartition(".")[2] in FILES:
             return f"data={option} is a file, and no option: write data=array data.path={option}"
-        # files whose names begin with _ are no options: options include them
+        # files whose names begin with _ are not options, but are included by options
         options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
         hint = _hint(key, nearest(option, options), config_name, overrides)

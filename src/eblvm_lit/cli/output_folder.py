@@ -58,7 +58,7 @@ def _make(config: DictConfig, kind: str) -> Path:
 
 @contextmanager
 def _exiting() -> Iterator[None]:
-    """Exit the process on an error, because Hydra turns exceptions of callbacks into warnings and continues."""
+    """Exit the process if an error occurs, because Hydra turns exceptions of callbacks into warnings and continues."""
     try:
         yield
     except ConfigError as error:

@@ -131,7 +131,7 @@ def _reason(folder: Path, name: str) -> str:
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs with the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
-    for folder in folders:  # read from files which metrics are better if higher, as jobs may run in other processes
+    for folder in folders:  # jobs may run in other processes, so their files tell which metrics are better if higher
         learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]

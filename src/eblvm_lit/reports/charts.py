@@ -88,7 +88,7 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
     figure = new_figure(4.4, 3.0)
     axes = figure.subplots()
     open_frame(axes, groups[0].data.replace("_", " "))
-    for i, group in enumerate(groups):  # by its index, a group has the same colour and dash in all figures
+    for i, group in enumerate(groups):  # the index i keeps a group's colour and dash the same in all figures
         curve = mean_curve(group, metric)
         colour = COLOURS[i % len(COLOURS)]
         if len(curve) > 1:

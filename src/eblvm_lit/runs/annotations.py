@@ -142,7 +142,7 @@ def check_values(
 
 
 def _converted(value: Any, taken: Any) -> bool:
-    """Return whether pydantic has converted a value to a number or boolean, at any depth; list to tuple is ignored."""
+    """Return whether pydantic has converted a value to a number or boolean, at any depth (not a list to a tuple)."""
     values, takens = ([*part.values()] if isinstance(part, dict) else part for part in (value, taken))
     inside = zip(values, takens, strict=False) if isinstance(value, dict | list) else ()
     return any(itertools.starmap(_converted, inside)) or type(value) not in TAKEN.get(type(taken), (type(value),))

@@ -69,7 +69,7 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
         packages: The packages, in addition to this one, whose classes it may name. They include :data:`LIBRARIES` only
             if the user has composed the configuration, so not if it comes from a checkpoint.
     """
-    pl.seed_everything(cfg.seed, verbose=False)  # for initial parameters; other noise uses keyed generators
+    pl.seed_everything(cfg.seed, verbose=False)  # for initial parameters; all other noise comes from keyed generators
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     data.max_examples = cfg.get("max_examples")
     method = instantiate(cfg.method, "method", packages, Method)

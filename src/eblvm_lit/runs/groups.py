@@ -33,7 +33,7 @@ def composing() -> initialize_config_dir:
 
 
 def options_of(group: str) -> list[str]:
-    """Return the options of a group in conf/; files named ``_*.yaml`` are no options, because options include them."""
+    """Return the options of a group in conf/; files named ``_*.yaml`` are not options, but are included by them."""
     return sorted(path.stem for path in (conf_folder() / (group or "none")).glob("[!_]*.yaml"))
 
 

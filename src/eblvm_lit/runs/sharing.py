@@ -157,7 +157,7 @@ def _config(run: TrainedRun) -> dict[str, Any]:
 
 
 def _portable(node: Any) -> Any:
-    """Replace each absolute path in plain containers by its last component."""
+    """Replace absolute paths in plain containers with their last component."""
     if isinstance(node, dict):
         return {key: _portable(value) for key, value in node.items()}
     if isinstance(node, list):

@@ -21,7 +21,7 @@ CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("
 
 
 def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
-    """Return the training configuration in a checkpoint, changed as the command line asks.
+    """Return the training configuration in a checkpoint, with the changes from the command line applied.
 
     Args:
         plain: The configuration in the checkpoint, which is not trusted.

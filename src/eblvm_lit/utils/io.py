@@ -35,7 +35,7 @@ PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in a file's folder, and replace the file by the temporary one if the block succeeds.
+    """Yield a temporary path in a file's folder, and replace the file with the temporary one if the block succeeds.
 
     Args:
         path: The file; its folder is created.

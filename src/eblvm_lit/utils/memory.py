@@ -61,7 +61,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explain_lack_of_memory(hints: Sequence[str]) -> Iterator[None]:
-    """Replace an out-of-memory error that is raised in the block by a ConfigError of one sentence.
+    """Replace an out-of-memory error raised in the block with a ConfigError of one sentence.
 
     Args:
         hints: Changes that save memory, each a verb and its object, for the sentence.

@@ -40,7 +40,7 @@ class RunLog(logging.FileHandler):
         return [file.stat().st_mtime_ns for file in files if file.is_file()]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record after all waiting ones; until the run has started, records only wait."""
+        """Write a record to the file, or keep it until the run has started and write it then."""
         self._waiting.append(record)
         while self._waiting and self._records() != self._before:
             super().emit(self._waiting.pop(0))

@@ -63,7 +63,7 @@ class Declares:
 
 
 def quantity(name: str) -> Quantity:
-    """Return the direction and unit of a number; ``UNKNOWN`` if no imported class declares it and no run has stored it.
+    """Return what is known about a reported number; ``UNKNOWN`` if no imported class declares and no run has stored it.
 
     Args:
         name: The name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
