@@ -20,10 +20,10 @@ from eblvm_lit.reports.runs import SECONDS, SPEED, Group
 
 __all__ = ["render"]
 
-AT_VALIDATION = re.compile(r"_\d{6,}$")  # ends of names of figures from validations, which are not shown
+AT_VALIDATION = re.compile(r"_\d{6,}$")  # the ends of the names of figures from validations; the page leaves them out
 RECORDED = {"iterations": "iteration", "seconds": SECONDS, "iterations/s": SPEED, "MiB": "train/peak_memory_mib"}
 MACHINE = ("trainer.accelerator", "trainer.devices", "trainer.precision")
-MOST_PICTURES = 12  # largest number of pictures per group of runs: more would make the page too large
+MOST_PICTURES = 12  # maximum number of pictures per group of runs: more would make the page too large
 
 
 def render(
@@ -72,7 +72,7 @@ def _figures(group: Group) -> dict[str, str]:
 
 
 def _embedded(path: Path, widest: int) -> str:
-    """Encode a picture as a data URI, scaled down if it is too wide, as WebP, which takes half the bytes of PNG."""
+    """Encode a picture as a data URI, scaled down if it is too wide, in WebP, which is half the size of PNG."""
     with Image.open(path, formats=["PNG"]) as image:
         image = image.convert("RGB")
         image.thumbnail((widest, 4 * widest))
