@@ -8,7 +8,7 @@ __all__ = ["kind_of"]
 
 
 def kind_of(shape: Sequence[int]) -> str:
-    """Return the option of the group ``kind`` in conf/ that fits examples of a shape, (d,) or (C, H, W).
+    """Return the option of the config group ``kind`` for examples of shape (d,) or (C, H, W).
 
     ====================================  ================  ==================================
     shape                                 kind              model
