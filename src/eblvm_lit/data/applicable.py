@@ -1,4 +1,4 @@
-"""The base class of metrics and figures that may not apply to a run, and a function that leaves these out."""
+"""The base class of metrics and figures, and a function that selects those that apply to a run."""
 
 from __future__ import annotations
 

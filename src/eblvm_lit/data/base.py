@@ -78,7 +78,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self.max_examples: int | None = None
         self.splits: Splits = cast(Splits, None)  # set by setup, before any other method reads them
         self.labels: Splits | None = None
-        self._earlier = torch.zeros(0, dtype=torch.int64)  # digests of the examples used before a run was resumed
+        self._earlier = torch.zeros(0, dtype=torch.int64)  # digests of examples used before the run was resumed
         self._order: BatchStream | RepeatedBatches | None = None  # the batch order that indices_at reads
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return repr(self)
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Derive values for options that the user has not set from the data files; by default there are none.
+        """Choose values, based on the data files, for options that the user has not set; by default none.
 
         A run does this before it builds anything else, and stores the values in its configuration.
 
@@ -196,7 +196,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def window(self) -> Window | None:
-        """The window in which the density of two-dimensional data is drawn; None if v is not a 2-D point.
+        """The window, in coordinates of v, in which densities are drawn; None if v is not a 2-D point.
 
         It is :attr:`bounds` if the data set defines them. Otherwise it is computed from the training points, after
         :meth:`setup`: the quantiles 0.005 and 0.995 of each coordinate, with a margin of a quarter of their distance.
@@ -215,7 +215,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         batch: torch.Tensor | list[torch.Tensor],
         dataloader_idx: int,  # noqa: ARG002
     ) -> torch.Tensor | list[torch.Tensor]:
-        """Convert batches to the model's floating-point type on the device, after they were transferred as bytes.
+        """Convert batches to the model's floating-point type on the device, after transferring them as bytes.
 
         Transferring floats instead would take four times as long.
         """

@@ -65,7 +65,7 @@ def examples_in(given: Any, name: str = "data") -> Given:
         text = [column for column, dtype in given.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
         if text:
             raise ConfigError(f"Column {text[0]!r} of {name} holds no numbers: leave it out, or give it as labels.")
-        # in pandas' own types, missing values are objects that are not numbers
+        # pandas' own dtypes mark a missing value by an object that is not a number
         values = given.to_numpy(np.float64, na_value=np.nan) if given.isna().any(axis=None) else given.to_numpy()
         return Given(_array(values, name), columns=tuple(map(str, given.columns)))
     return Given(_array(given, name))

@@ -41,8 +41,8 @@ class HubData(ArrayFile):
     """A data set from the Hugging Face Hub: a column of images or of vectors, or numeric columns; labels are optional.
 
     The package ``datasets`` (``pip install 'eblvm_lit[hub]'``) downloads it at the first use and keeps it in its own
-    cache, which the environment variable HF_HOME moves. Offline, by HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only
-    this cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``train/CLASS/1.png`` or
+    cache, whose folder the environment variable HF_HOME sets. With HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only this
+    cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``train/CLASS/1.png`` or
     ``data/train-00000-of-00001.parquet``. No code of a repository is run.
 
     The splits ``train``, ``validation`` and ``test`` are those of the data set; a split that it does not have is taken
@@ -54,7 +54,7 @@ class HubData(ArrayFile):
         revision: A branch, a tag or a commit of the repository.
         columns: The columns of examples: one column of images or of vectors, or several of numbers. None: the only
             column of images, or else the only one of vectors, or else all columns of numbers beside the labels.
-        label_column: The column of labels; None: the one of classes, or one that is called label.
+        label_column: The label column; None: a column with a usual name such as ``label``, else the first of classes.
         size: Height and width of the images, which are then cropped to a square and resampled; None keeps their size.
         channels: 1 for grey and 3 for colour; None: grey if all training images are grey.
         val_size, test_size, split_seed, standardise, dequantise, flatten, shape, mean, std: As in the base class.

@@ -49,13 +49,13 @@ class ImageFolder(ImageDataModule):
 
     The folder contains images, or one subfolder of images per class. A file ``labels.csv`` in it, with a row
     ``file,label`` for each image, defines the labels, too. The folder may be divided into folders ``train``, ``val``
-    and ``test``, or two of these, each organised in this way. A split that has no folder is chosen among the images for
-    training: an image belongs to it by a hash of the content of its file and of ``split_seed``, so that adding,
-    removing or renaming images moves no other image to another split, and equal files are in one split. The order of
-    the images in a split is that of their hashes.
+    and ``test``, or two of these, each organised in this way. A split without a folder is taken from the training
+    images, by a hash of the content of each file and of ``split_seed``. So adding, removing or renaming images moves no
+    other image to another split, and equal files are in the same split. The images in a split are ordered by their
+    hashes.
 
     Each page of a TIFF file is an image, with a hash of its own pixels; of an animation the first frame is used. Files
-    that are no images are skipped. The first use decodes the images, rotated as image viewers show them, into
+    that are not images are skipped. The first use decodes the images, rotated as image viewers show them, into
     ``root/prepared``; later uses memory-map that file. If anything in the folder has changed, the images are decoded
     again.
 
@@ -73,8 +73,8 @@ class ImageFolder(ImageDataModule):
         split_folders: Whether folders named ``train``, ``val`` and ``test`` are splits; None means yes, and other
             folders beside them are then an error.
         split_seed: The seed of the hash.
-        test_size: The fraction of all images that are test images if no folder is given for them; a number of images is
-            divided by the number of all.
+        test_size: The fraction of all images that are test images if no folder is given for them; an integer is
+            divided by the number of all images.
         val_size: The same for the validation images.
         skip_damaged: Whether files that cannot be decoded are left out; otherwise they are an error that names them.
         value_range, flip, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.

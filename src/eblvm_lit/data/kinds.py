@@ -1,4 +1,4 @@
-"""The kind of a data set, by which a run chooses its model; it follows from the shape of an example."""
+"""The kind of a data set, which follows from the shape of an example and determines a run's default model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading arrays and tables from files: .npy, .npz, .mat, .pt, .csv, .tsv and .parquet, one function for each."""
+"""Reading arrays and tables from files: .npy, .npz, .mat, .pt, .csv, .tsv and .parquet, one function per format."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
 
 
 def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.ndarray:
-    """Return the columns with the given indices, shape (n, n_columns)."""
+    """Return the columns with the given indices; raise if one is a name or out of range."""
     d = values.shape[1]
     for column in columns:
         if not isinstance(column, int) or not -d <= column < d:

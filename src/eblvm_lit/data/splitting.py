@@ -76,8 +76,9 @@ def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) ->
 def fraction_of(size: float, n: int) -> float:
     """Convert the size of a split to a fraction: an integer is divided by n, a fraction is kept.
 
-    A fraction keeps every example in its split when n grows. A given number of examples does not quite: then the
-    fraction changes with n, and the few examples whose hash lies between the two fractions change their split.
+    A fraction keeps every example in its split when n grows. An integer does not quite
+    guarantee this: its fraction changes with n, and the few examples whose hash lies between the old and the new
+    fraction change their split.
 
     Example:
         >>> fraction_of(500, 5000), fraction_of(0.2, 5000)

@@ -139,7 +139,7 @@ class CIFAR10(TorchvisionImages):
         return {f"{self.dataset.base_folder}/{name}": md5 for name, md5 in files}
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Read both parts, and move the channels from last place, as in torchvision, to first."""
+        """Read both parts, and convert them from torchvision's channels-last layout to channels-first."""
         parts = (self.dataset(self.root, train=train) for train in (True, False))
         return [(part.data.transpose(0, 3, 1, 2), part.targets) for part in parts]
 
@@ -181,7 +181,7 @@ class SVHN(TorchvisionImages):
         return {name: md5 for _, name, md5 in listed}
 
     def download(self, folder: str) -> None:
-        """Download both files, by one call of torchvision each."""
+        """Download both files, each by a separate call of torchvision."""
         for split in self.splits_read:
             self.dataset(folder, split, download=True)
 
@@ -279,7 +279,7 @@ class CelebA(ImageDataModule):
 
 @dataclass(kw_only=True, eq=False)
 class Photographs(ImageDataModule):
-    """The base class of sets of colour photographs, which have any size and are cropped to a square and resized.
+    """The base class of sets of colour photographs of any size; they are cropped to a central square and resized.
 
     These sets serve as outliers: the training and the test split are the same and contain all photographs. The first
     use decodes them into ``root/prepared``; later uses do not need the photographs. Missing files are downloaded.

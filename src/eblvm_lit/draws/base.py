@@ -1,4 +1,4 @@
-"""The base classes of draws, which are samples of one method, and of image sources, which give metrics their images."""
+"""The base classes of draws, i.e. samples of one method, and of image sources, from which metrics get their images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Draws(ABC):
         return {}
 
     def of_means(self) -> Draws | None:
-        """Return draws whose results are the means E[v|h] instead of v ~ p(v|h); None if there is no such mean."""
+        """Return draws of the means E[v|h] instead of samples of p(v|h); None if there is no such mean."""
         return None
 
     @abstractmethod

@@ -106,7 +106,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return self.cache_dir / "samples" / digest(*parts)
 
     def fill(self, draws: ChainDraws, n: int, *, rank: int = 0, world: int = 1) -> None:
-        """Draw and store the missing images among the first n, as far as they belong to this process.
+        """Draw and store this process's share of the missing images among the first n.
 
         Args:
             draws: The chains that draw the images.
@@ -132,7 +132,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Read images 0 to n - 1 from a folder, shape (n, C, H, W), and return a mask (n,) of those that exist."""
+    """Read images 0 to n - 1, shape (n, C, H, W), from a folder; also return a mask (n,) of those that exist."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

@@ -95,7 +95,7 @@ class ChainDraws(Draws):
         return self.data.as_float(self.data.splits.train[:n])
 
     def of_means(self) -> Draws | None:
-        """Return Gibbs chains whose results are the means E[v|h]; None for other dynamics."""
+        """Return the same Gibbs chains with the means E[v|h] as results; None for other dynamics."""
         if not isinstance(self.sampler.dynamics, Gibbs):
             return None
         sampler = copy.copy(self.sampler)

@@ -1,4 +1,4 @@
-"""The choice of what draws a method's samples, made in one place for runs, figures, metrics and commands."""
+"""The choice between a method's generator and a sampler, made in one place for runs, figures, metrics and commands."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Return the samples of a method's generator or, if it has none, of a sampler.
+    """Return the draws of a method: from its generator or, without one, from a sampler.
 
     The sampler is that of the configuration; a :class:`FittingSampler` chooses the dynamics that suit the model.
 

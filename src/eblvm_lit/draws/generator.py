@@ -94,7 +94,7 @@ class GeneratedImages(ImageSource):
         return made
 
     def draw_latents(self, method: Method, noise: SampleNoise) -> Tensor:
-        """Draw latents, shape (B, H), from N(0, I), or from a learnt prior by Langevin steps that start at N(0, I)."""
+        """Draw latents, shape (B, H), from N(0, I), or from a learnt prior by Langevin steps started from N(0, I)."""
         energy = method.parts.energy
         if not isinstance(energy, LatentPriorEnergy):
             return noise((cast(Any, method).h_dim,))

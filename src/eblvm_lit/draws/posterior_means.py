@@ -16,7 +16,7 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Compute, in chunks, the posterior means E_q[h|v] of examples, or without a posterior the output of the encoder.
+    """Compute, in chunks, the posterior means E_q[h|v] of examples or, without a posterior, the encoder's outputs.
 
     Args:
         method: A method with a posterior or an encoder, on any device.

@@ -1,4 +1,4 @@
-"""The base class of figures, and a helper that draws two panels of the plane."""
+"""The base class of figures, and a helper that draws two panels side by side."""
 
 from __future__ import annotations
 

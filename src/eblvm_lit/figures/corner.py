@@ -1,4 +1,4 @@
-"""A corner plot: the pairs of columns of data and samples as dots, and each column as a histogram."""
+"""A corner plot of data and samples: scatter plots of pairs of columns, and a histogram of each column."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ N_BINS = 40
 class Corner(Picture):
     """A corner plot of test examples and samples, in the data's units, for vectors that are not two-dimensional.
 
-    Row i, column j < i of the panels shows columns j and i of the data as dots, and the diagonal the histogram of each
-    column. The windows contain most of the data: see :func:`~eblvm_lit.data.base.range_of`.
+    The panel in row i and column j < i is a scatter plot of columns j and i; the diagonal panels are histograms of the
+    columns. The windows contain most of the data: see :func:`~eblvm_lit.data.base.range_of`.
 
     Args:
         n: Number of samples, and largest number of test examples.
-        max_columns: Largest number of columns that are drawn, the first ones.
+        max_columns: Largest number of columns; the first ones are drawn.
         sampler: The run's sampler, see :func:`~eblvm_lit.draws.choice.draws_of`.
 
     Example:

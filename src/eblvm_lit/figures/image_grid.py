@@ -1,4 +1,4 @@
-"""Figures of many small images: each panel is a board on which images are laid out in rows."""
+"""Figures of many small images: each panel is a grid of images."""
 
 from __future__ import annotations
 

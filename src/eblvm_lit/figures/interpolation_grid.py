@@ -40,7 +40,7 @@ class Interpolation(Picture):
     et al. 2020, code (``shared_noise=false rho=null``), and Bao et al. 2021, code (``shared_noise=true``, with rho 1 on
     MNIST, 5 on CIFAR10 and 3 on CelebA).
 
-    Neighbours should change little, and images between two kinds should still look like images. Equal images
+    Neighbouring images should differ little, and images between two classes should still look like images. Equal images
     everywhere mean that v does not depend on the latents.
 
     Args:

@@ -128,7 +128,7 @@ class LearningCurves(Picture):
 
     There is one panel for each metric, with the iterations along the horizontal axis; long curves are drawn pale, with
     their running mean on top. The losses of the levels need not fall: score-matching losses have a floor that is not 0,
-    and the losses of energies that are trained against a generator go up and down. Look whether val/ numbers still
+    and the losses of energies that are trained against a generator go up and down. Check whether val/ metrics still
     improve at the end, and whether a gradient norm grows.
 
     Args:

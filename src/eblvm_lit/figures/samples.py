@@ -29,7 +29,7 @@ class Samples(Picture):
     Compare the two panels: are samples as sharp and as varied as the data? Samples that are all alike, or noise, may be
     the fault of the sampler as well as of the model: compare two samplers before you judge the model.
 
-    The samples are drawn in the run's way, which :func:`~eblvm_lit.draws.choice.draws_of` chooses, with the run's seed.
+    The samples are drawn with the run's seed, in the way that :func:`~eblvm_lit.draws.choice.draws_of` chooses.
     With Gibbs sampling, dots are samples of p(v|h) at the chains' last latents, and images are the means E[v|h], as in
     Bao et al. 2020.
 
@@ -94,7 +94,7 @@ class Samples(Picture):
         return figure
 
     def _draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Return the draws; None if they are slow chains of images, which take minutes, and ``deep_images`` is false.
+        """Return the draws; None if they are chains of images that take minutes and ``deep_images`` is false.
 
         Images are the conditional means E[v|h] if the sampler can compute them.
         """

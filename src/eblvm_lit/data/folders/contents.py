@@ -1,4 +1,4 @@
-"""What image files contain: their pages, a digest of each image, and the largest value of those of 16 bits."""
+"""What image files contain: their pages, a digest of each image, and the largest value of the 16-bit images."""
 
 from __future__ import annotations
 

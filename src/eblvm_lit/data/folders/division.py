@@ -130,7 +130,7 @@ def _labels(
         labels[name] = part.classes
         if table is not None:
             labels[name], unused = labels_of(table, part.files)
-            if unused and table.parent == folders[name]:  # a table for all splits rightly has rows of other splits
+            if unused and table.parent == folders[name]:  # only a table for all splits may have rows of other splits
                 notes.append(f"{table} has {unused} rows of images that are not there.")
     train = labels["train"]
     if bare := [name for name, part in labels.items() if (part is None) != (train is None)]:

@@ -1,4 +1,4 @@
-"""The images in folders: which folders are splits, which are classes, and which files are no images."""
+"""The images in folders: which folders are splits, which are classes, and which files are not images."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def list_images(folder: Path) -> Found:
 
     Raises:
         DataError: If there is no image, if images lie beside class folders or a class has none, or for files that
-            would have to be converted: videos, archives, and images of formats that are not read.
+            must be converted first: videos, archives, and images in formats that are not read.
     """
     visible(folder)
     files: list[Path] = []
@@ -119,7 +119,7 @@ def list_images(folder: Path) -> Found:
 
 
 def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
-    """Return the class of each file, the name of its subfolder of ``folder``; None if there are no subfolders."""
+    """Return the class of each file, the direct subfolder of ``folder`` that contains it; None without subfolders."""
     within = [path.relative_to(folder).parts for path in files]
     empty = {path.name for path in visible(folder) if path.is_dir() and path.name != PACKING}
     empty -= {parts[0] for parts in within if len(parts) > 1}
@@ -146,7 +146,7 @@ def _kind(name: str) -> str:
 
 
 def names_of(skipped: Sequence[str]) -> str:
-    """Summarise the skipped files: count those that share a suffix, and name the others.
+    """Summarise the skipped files with counts: by suffix if several share one, else by name.
 
     Example:
         >>> names_of([".DS_Store", ".DS_Store", "a.txt", "b.txt", "Thumbs.db"])
