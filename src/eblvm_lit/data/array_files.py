@@ -71,10 +71,10 @@ class ArrayFile(PixelData):
     r"""Your own examples in one file, or in one file per split: points, vectors or images.
 
     A file of the formats .npy, .npz, .csv, .tsv, .parquet, .mat or .pt holds vectors (n, d), or images (n, H, W),
-    (n, C, H, W) or (n, H, W, C) of bytes or floats. A hash of an example's
-    content decides to which split it belongs, so that it stays there when other examples are added, removed or
-    reordered. Splits can also be given, by ``train``, ``val`` and ``test``, or by ``split_column``; a split that is not
-    given is then taken from the training examples by the hash.
+    (n, C, H, W) or (n, H, W, C) of bytes or floats. A hash of an example's content decides to which split
+    it belongs, so that it stays there when other examples are added, removed or reordered. Splits can also be given, by
+    ``train``, ``val`` and ``test``, or by ``split_column``; a split that is not given is then taken from the training
+    examples by the hash.
 
     Columns of vectors are standardised: models receive
 
