@@ -142,7 +142,7 @@ class TwoSpirals(ToyDataModule):
     bounds = ((-4.0, 4.0), (-4.0, 4.0))
     std = 0.1
     jitter = 1 / 6
-    n_nodes = 300  # values of a in the quadrature: the arc between two of them is shorter than std
+    n_nodes = 300  # number of quadrature nodes for a; the arc between neighbouring nodes is shorter than std
 
     @staticmethod
     def curve(a: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class TwoSpirals(ToyDataModule):
         """Compute log p(v), shape (B,), for points v (B, 2), by quadrature over a."""
         a = 3 * math.pi / self.n_nodes * (torch.arange(self.n_nodes, dtype=v.dtype, device=v.device) + 0.5)
         starts = self.curve(a)
-        # The density of a is 2a / 9π².
+        # The density of a is 2a / (9π²), so the weights are proportional to a.
         weights = a / a.sum()
 
         def density(v: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ MAX_VALUE = 16
 
 
 class Digits(ArrayDataModule):
-    """The digits of scikit-learn as flat vectors, shuffled and split in one fixed way.
+    """The digits of scikit-learn as flat vectors, with a fixed shuffle and fixed splits.
 
         v = x / 16 in [0, 1]^64
 
@@ -45,7 +45,7 @@ class Digits(ArrayDataModule):
 
 
 def split(key: str) -> Splits:
-    """Shuffle an array of scikit-learn's data set, pixels (1797, 64) or labels (1797,), and split it."""
+    """Shuffle and split an array of scikit-learn's data set: pixels (1797, 64) or labels (1797,)."""
     from sklearn.datasets import load_digits  # imported here, because the import is slow
 
     rows = torch.from_numpy(cast("dict[str, np.ndarray]", load_digits())[key])
