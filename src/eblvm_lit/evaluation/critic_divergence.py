@@ -20,11 +20,11 @@ ROWS = 1000
 class CriticDivergence(
     ExampleMetric,
     emits={
-        # No direction: this lower bound rises when the critic improves, and falls when the model improves.
+        # Neither higher nor lower is better: a better critic raises this lower bound, and a better model lowers it.
         "fisher_divergence": Quantity(
             0, "", "the critic's lower bound of the Fisher divergence of the model from the data"
         ),
-        # No direction: the exact divergence depends only on the model, which is given, and not on the critic.
+        # Neither higher nor lower is better: the exact divergence depends on the given model, not on the critic.
         "fisher_divergence_true": Quantity(
             0, "", "the exact Fisher divergence, where the density of the data is known"
         ),

@@ -19,7 +19,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["LogPartitionSandwich"]
 
 SIDES = ("log_z_lower", "log_z_upper")
-NAMES = (  # for each side, the names of the estimate's three numbers
+NAMES = (  # for each side, the metric names of the fields of an AISEstimate
     (SIDES[0], f"{SIDES[0]}_standard_error", "forward_ais_effective_sample_size"),
     (SIDES[1], f"{SIDES[1]}_standard_error", "backward_ais_effective_sample_size"),
 )
