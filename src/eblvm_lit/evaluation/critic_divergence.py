@@ -43,7 +43,7 @@ class CriticDivergence(
     Reference: Bao et al. 2021, appendix F.3.
 
     Args:
-        data_energy: The energy whose density is the distribution of the data; null if that is not known.
+        data_energy: The energy that defines the distribution of the data; null if it is not known.
 
     Example:
         >>> from eblvm_lit.energies.perturbed import PerturbedGRBM

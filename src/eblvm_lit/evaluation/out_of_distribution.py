@@ -71,7 +71,7 @@ class UniformNoise(_Uniform):
     """
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw outliers, in the shape of v; see :meth:`OutlierSet.draw`."""
+        """Draw outliers in the shape of v; see :meth:`OutlierSet.draw`."""
         return self.numbers(v, v.shape, generator)
 
 
@@ -91,7 +91,7 @@ class Constant(_Uniform):
     """
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw outliers, in the shape of v; see :meth:`OutlierSet.draw`."""
+        """Draw outliers in the shape of v; see :meth:`OutlierSet.draw`."""
         return self.numbers(v, (len(v), *[1] * (v.dim() - 1)), generator).expand_as(v)
 
 
@@ -126,7 +126,7 @@ class DataSet(OutlierSet):
         self.data.setup()
         rows = self.data.splits.test[: self.n_max]
         w = self.data.as_float(_reduced(rows.view(len(rows), *image_shape_of(self.data)), v.shape[-2:])).to(v)
-        own = getattr(self.data, "value_range", "unit")  # a module without this attribute uses [0, 1]
+        own = getattr(self.data, "value_range", "unit")  # data without a value range are in [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
         return fitted_to(w, v)

@@ -1,4 +1,4 @@
-"""Criteria that compare a model's images with data: FID, KID, Inception score, and the like with other networks."""
+"""Criteria that compare a model's images with data: FID, KID, Inception score, and variants with other networks."""
 
 from __future__ import annotations
 

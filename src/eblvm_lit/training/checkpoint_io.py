@@ -1,4 +1,4 @@
-"""Checkpoint files: written whole or not at all, read as plain data, and loaded into a method."""
+"""Checkpoint files: written atomically, read as plain data, and loaded into a method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of ``trainer.precision``: float32, float64, or bfloat16 where the device has units for it."""
+"""The choice of ``trainer.precision``: float32, float64, or bfloat16 on devices that support it in hardware."""
 
 from __future__ import annotations
 

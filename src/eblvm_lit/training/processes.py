@@ -1,4 +1,4 @@
-"""Several processes that share each minibatch, started by torch's elastic agent, as torchrun does."""
+"""Training in several processes that share each minibatch, started by torch's elastic agent, as in torchrun."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ START_METHOD = "spawn"
 
 
 class LostProcessError(EblvmError):
-    """Raised if a process of the run was killed, for instance because it ran out of memory."""
+    """A process of the run was killed, for instance because it ran out of memory."""
 
 
 def is_first() -> bool:

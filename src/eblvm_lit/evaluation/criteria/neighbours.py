@@ -1,4 +1,4 @@
-"""Balls around feature vectors that reach to the k-th nearest neighbour, and counts of the vectors inside them."""
+"""Nearest-neighbour balls around feature vectors, and counts of the vectors inside them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the balls around the vectors of y that contain each vector of x, and the vectors of x in each ball.
+    """Count the balls that contain each vector of x, and the vectors of x in each ball; balls are centred at y.
 
     Args:
         x: Feature vectors, shape (n, D), float64.

@@ -1,4 +1,4 @@
-"""The base class of feature extractors: networks whose features serve to compare images."""
+"""The base class of feature extractors: networks whose features are used to compare images."""
 
 from __future__ import annotations
 

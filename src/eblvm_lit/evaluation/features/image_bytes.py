@@ -1,4 +1,4 @@
-"""The conversion of a data set's examples to images of bytes or to points, and a fingerprint of their content."""
+"""The conversion of a data set's examples to uint8 images or to points, and a fingerprint of their content."""
 
 from __future__ import annotations
 

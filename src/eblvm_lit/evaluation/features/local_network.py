@@ -1,4 +1,4 @@
-"""Feature networks whose weights are a local file, whose SHA-256 digest is checked before the file is read."""
+"""Feature networks that load their weights from a local file after checking its SHA-256 digest."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ class HamiltonianAIS:
 
     If the free energy is tractable, x is v, and E is F(v). Otherwise x is (v, h), with real h. The moves, each with a
     Metropolis step, are those of :class:`~eblvm_lit.samplers.hmc.HMC` in the whitened variable :math:`S^{-1}(x - m)`.
-    Separate chains adapt the step sizes beforehand; they stay fixed while weights are recorded. By Jensen's inequality
-    :math:`E[\log \hat Z] \le \log Z`. Use it for v of few dimensions: each chain needs several gradients of the energy
-    at each temperature. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
+    Separate chains adapt the step sizes before weights are recorded; then step sizes stay fixed. By Jensen's inequality
+    :math:`E[\log \hat Z] \le \log Z`. Use it for low-dimensional v: each chain needs several gradients of the energy at
+    each temperature. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
 
     A deep energy that depends on v only through fewer features than v has dimensions may be constant along a line to
     infinity, so that exp(-E) has no finite integral. The estimate is then a finite number without meaning, and there is

@@ -25,7 +25,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["ESTIMATED", "QUADRATURE", "LogLikelihood"]
 
 LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
-ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # the fields of an AISEstimate, as metrics
+ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # metric names of AISEstimate's fields
 SWEEPS = "AIS with Gibbs sweeps"
 QUADRATURE = "quadrature"
 MOVES = "AIS with Hamiltonian moves"
@@ -48,7 +48,7 @@ class LogLikelihood(
 ):
     r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
-    log Z is computed by the first of these ways that the energy allows; :meth:`describe` says which one it is:
+    log Z is computed in the first of these ways that the energy supports; :meth:`describe` says in which:
 
     1. exactly, if the latents can be enumerated or a closed form exists;
     2. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
@@ -160,7 +160,7 @@ class LogLikelihood(
         return found
 
     def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean of F over ``n_chains`` examples and its standard error, with two chains per example."""
+        """Estimate the mean of F and its standard error, by two chains for each of the first examples."""
         ais = cast(HamiltonianAIS, self.hamiltonian_ais)
         twice = torch.cat([v[: ais.n_chains]] * 2)
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))

@@ -20,7 +20,7 @@ MAX_NODES = 2**22  # largest number of nodes of a grid
 GROWING_NODES = 2**18  # largest number of nodes while the box is still widened; only the final box gets more
 MAX_DOUBLINGS = 40  # largest number of doublings of the box
 RESOLVED = 0.1  # if log Z changes by at most this between two grids, in nats, widen the box before refining the grid
-GROWTH = 0.6  # increase of log Z per doubling, in nats, that counts as unbounded growth; constant F in 1D gives log 2
+GROWTH = 0.6  # increase of log Z per doubling, in nats, that counts as unbounded; F constant along a line gives log 2
 ROWS = 2**15  # number of nodes per call of F
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class VisibleQuadrature:
     mass lies in its outermost twentieth on each side, so that even exponential tails have almost no mass outside. The
     grid is refined until every second of its nodes gives the same log Z. Reference: Trefethen and Weideman 2014.
 
-    The rule misses two things: the mass of a mode far from the box of the examples; and a plateau of so low density
-    that the box stops growing before it counts, although its integral to infinity is infinite.
+    The rule misses two things: the mass of a mode far from the examples; and a plateau of such low density that the box
+    stops growing before the plateau's mass matters, although its integral over the whole space is infinite.
 
     Args:
         n_nodes: Number of nodes of the first grid along each axis, an odd number.

@@ -1,4 +1,4 @@
-"""Gradient descent of a linear layer in coordinates in which its inputs are white."""
+"""Gradient descent on a linear layer in coordinates that whiten its inputs."""
 
 from __future__ import annotations
 

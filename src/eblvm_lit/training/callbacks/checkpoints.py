@@ -73,16 +73,16 @@ class Checkpoints(pl.Callback):
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add the values of the last validation, and the names of the loggers' runs, so that they can be continued."""
+        """Store the values of the last validation, and the names of the loggers' runs for resuming them."""
         checkpoint["validation"] = dict(self.validation)
         checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Restore the values of the last validation: a run that resumes after its last iteration does not validate."""
+        """Restore the values of the last validation; a run that resumes after its last iteration has no other."""
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Find out whether higher or lower values of the monitored metric are better: all metrics are built now."""
+        """Determine whether higher or lower is better for the monitored metric, now that all metrics are built."""
         self.sign = self.sign or direction(self.monitor)
         if not self.sign:
             raise ConfigError(
@@ -94,9 +94,9 @@ class Checkpoints(pl.Callback):
         self._take_over(trainer)
 
     def _take_over(self, trainer: pl.Trainer) -> None:
-        """Copy the last and the best checkpoint of the resumed run into this run's folder, once.
+        """Copy the last and the best checkpoint of the resumed run into this run's folder; later calls do nothing.
 
-        This is called after the first minibatch, because checks may still refuse the run before.
+        This is called after the first minibatch, because until then checks may refuse the run.
         """
         if trainer.ckpt_path is None:
             return
@@ -145,7 +145,7 @@ class Checkpoints(pl.Callback):
         return self.every is not None and trainer.global_step % self.every == 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last checkpoint if it is due, but not before a validation, because a resumed run would skip that."""
+        """Save the last checkpoint if it is due, but not before a validation, because a resumed run would skip it."""
         self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:

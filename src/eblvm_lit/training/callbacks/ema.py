@@ -77,7 +77,7 @@ class ExponentialAverage(pl.Callback):
         self.iteration = iteration
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Load the averages from a checkpoint; without any, the averages start from its parameters."""
+        """Load the averages from a checkpoint; if it has none, start them from its parameters."""
         self.averages = dict(checkpoint.get(AVERAGES, {}))
         self.iteration = checkpoint["eblvm_lit"]["iteration"]
         if not self.averages:

@@ -1,4 +1,4 @@
-"""The callback that stops a run at a loss, gradient or parameter that is NaN or infinite."""
+"""The callback that stops a run when a loss, gradient or parameter is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class StopOnNonFinite(pl.Callback):
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Check the iterations of this batch that are due."""
+        """Check those iterations of this batch for which a check is due."""
         for iteration, record in pl_module.records.items():
             if iteration % self.every == 0:
                 self._check(pl_module, iteration, record)

@@ -1,4 +1,4 @@
-"""The callback that saves a checkpoint and stops the run when a signal asks for it."""
+"""The callback that saves a checkpoint and stops the run when it receives a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callback that refuses, before and after the first iterations, methods that would silently train wrongly."""
+"""The callback that refuses methods that would silently train wrongly, before and after the first iterations."""
 
 from __future__ import annotations
 
