@@ -160,7 +160,7 @@ class LogLikelihood(
         return found
 
     def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean of F and its standard error, by two chains for each of the first examples."""
+        """Estimate the mean of F and its standard error over the first ``hamiltonian_ais.n_chains`` examples."""
         ais = cast(HamiltonianAIS, self.hamiltonian_ais)
         twice = torch.cat([v[: ais.n_chains]] * 2)
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))

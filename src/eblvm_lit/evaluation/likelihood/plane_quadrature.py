@@ -24,7 +24,7 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
-ROWS = 10_000  # number of points per call of the free energy
+ROWS = 10_000  # number of points per evaluation of the free energy
 # Points beyond this fraction of the grid's half-width count as its border, which should contain almost no mass.
 OUTER = 0.9
 # Searches for modes outside of the grid start in a box that is WIDER times as wide as the grid, and make N_STEPS steps.

@@ -21,7 +21,7 @@ GROWING_NODES = 2**18  # largest number of nodes while the box is still widened;
 MAX_DOUBLINGS = 40  # largest number of doublings of the box
 RESOLVED = 0.1  # if log Z changes by at most this between two grids, in nats, widen the box before refining the grid
 GROWTH = 0.6  # increase of log Z per doubling, in nats, that counts as unbounded; F constant along a line gives log 2
-ROWS = 2**15  # number of nodes per call of F
+ROWS = 2**15  # number of nodes per evaluation of F
 log = logging.getLogger(__name__)
 
 

@@ -197,7 +197,7 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield pairs of N and the hypergradient of N steps unrolled from phi*, computed as a series."""
+        """Yield N and the hypergradient of N steps unrolled from phi*, computed as a series up to ``n_series``."""
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
         for n in range(self.n_series + 1):

@@ -12,7 +12,7 @@ __all__ = ["HypergradientBiasTable"]
 
 
 class HypergradientBiasTable(NamedTuple):
-    r"""The errors of hypergradients for each K and N, and the distance of phi from its optimum for each K.
+    r"""The errors of hypergradients, and the distances of phi from its optimum, by numbers of steps.
 
     K is the number of lower-level steps, and N the number of unrolled steps.
 

@@ -125,7 +125,7 @@ class HypergradientError(
         return found
 
     def marginal_reference(self, method: BiSM, theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """Compute the gradient of J with respect to theta, with the exact marginal score, as one vector."""
+        """Compute the flattened gradient of the objective J with respect to theta, using the exact marginal score."""
 
         def loss(theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
             score = ExactScore(self.marginal(bind(method.energy, theta)))
@@ -189,7 +189,7 @@ class HypergradientError(
     def lower_reference(
         self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
     ) -> Tensor:
-        """Compute the implicit hypergradient at the phi that minimises the exact KL, as one vector."""
+        """Compute the flattened implicit hypergradient at the phi that minimises the exact KL divergence."""
         study = HypergradientBias(n_reference_steps=self.n_reference_steps, n_terms=N_TERMS)
         latents = method.posterior.noise((self.n_repeats,), v, generator)
         problem = study.problem(method, v, {"data": noise, "latent": latents})
