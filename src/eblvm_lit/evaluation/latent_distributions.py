@@ -57,7 +57,7 @@ class BernoulliLatents(NamedTuple):
 
 
 class EnumeratedLatents(NamedTuple):
-    """A distribution of binary latents that may depend on one another, given by the probability of each state.
+    """A distribution of possibly dependent binary latents, given by the probability of each state.
 
     Attributes:
         states: All S = 2^H states, shape (S, H).

@@ -25,9 +25,9 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
 
 N_STDS = 3.0
-# To count as found, a mode needs this many times the share of samples that a single Gaussian with the data's mean and
-# covariance has there. Samples of that Gaussian by chains that start at uniform points of the window reach up to 1.15
-# times its exact share at the modes of the blobs; the blobs themselves have at least 1.7 times that share.
+# A mode counts as found if its share of samples is at least EXCESS times the share that a single Gaussian with the
+# data's mean and covariance has there. Near the modes of the blobs, chains that sample this Gaussian from uniform
+# starting points reach up to 1.15 times its exact share; the blobs themselves have at least 1.7 times this share.
 EXCESS = 1.5
 
 
@@ -43,7 +43,7 @@ def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: floa
 
 
 def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
-    r"""Compute the mass that a single Gaussian has within 3 standard deviations of each mode, shape (C,).
+    r"""Compute the mass of a single Gaussian within 3 standard deviations of each of C modes, shape (C,).
 
     The Gaussian has the mean and the covariance of the mixture.
 
@@ -69,7 +69,7 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
     radii = (nodes + 1) / 2
     angles = torch.arange(n_nodes, dtype=torch.float64) * (2 * math.pi / n_nodes)
     disc = radii[:, None, None] * torch.stack([angles.cos(), angles.sin()], -1)
-    areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # the nodes' areas in the unit disc
+    areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # the area of each node in the unit disc
     reach = N_STDS * stds[:, None, None]
     return (gaussian.log_prob(centres[:, None, None] + reach[..., None] * disc).exp() * areas * reach**2).sum((1, 2))
 

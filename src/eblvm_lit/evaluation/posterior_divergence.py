@@ -79,7 +79,7 @@ class PosteriorDivergence(
         estimates = {}
         if isinstance(energy, MarginalEnergy):
             h = posterior.rsample(v, noise)
-            h = h if posterior.continuous else h.round()  # turn relaxed latents into binary ones
+            h = h if posterior.continuous else h.round()  # round relaxed latents to binary ones
             bound = (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
             estimates["posterior_kl"] = bound - energy.free_energy(v)
         if posterior.continuous:

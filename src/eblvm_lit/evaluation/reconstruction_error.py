@@ -53,12 +53,12 @@ class ReconstructionError(
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
-        return reconstructs(method.parts)  # the method has an encoder and a generator
+        return reconstructs(method.parts)  # true if the method has an encoder and a generator
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Compute the error over the examples v; see :meth:`ExampleMetric.compute`."""
-        if self.batch_statistics:  # copies, because training mode changes the running statistics
+        if self.batch_statistics:  # use copies, because training mode changes the running statistics
             own = method.parts.encoding, method.parts.decoding
             q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)
 

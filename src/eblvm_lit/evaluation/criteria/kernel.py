@@ -64,7 +64,7 @@ class KernelDistance(
         )
 
         found = kid_features_to_metric(
-            cast(Tensor, samples.rows).double(),  # not None, because needs_rows is true
+            cast(Tensor, samples.rows).double(),  # rows is not None, because needs_rows is true
             cast(Tensor, reference.rows).double(),
             kid_subsets=self.n_subsets,
             kid_subset_size=self.subset_size,

@@ -15,8 +15,8 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]
 
-ELEMENTS = 2**20  # number of pairs at a time: blocks of 8 MiB are three times as fast as blocks of 128 MiB
-N_FOR_MEDIAN = 2000  # number of examples whose median distance is the bandwidth
+ELEMENTS = 2**20  # number of pairs per block: blocks of 8 MiB are three times as fast as blocks of 128 MiB
+N_FOR_MEDIAN = 2000  # number of examples whose median distance is the default bandwidth
 
 
 class MeanDiscrepancy(
@@ -65,7 +65,7 @@ class MeanDiscrepancy(
 
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:
-    """Sum the kernel over all pairs of an x and a y, in blocks; a vector paired with itself counts 1."""
+    """Sum the kernel over all pairs (x_i, y_j), in blocks of rows; the kernel of two equal vectors is 1."""
     of_y = y.square().sum(-1)
     total = 0.0
     for rows in x.split(max(1, ELEMENTS // len(y))):

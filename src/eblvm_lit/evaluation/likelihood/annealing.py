@@ -15,9 +15,9 @@ from eblvm_lit.samplers.hmc import HMC, RowEnergy
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
 
-# The smallest standard deviation of a fitted base, relative to its largest. In a direction in which the data are
-# constant the model may be wide, and equally spaced temperatures do not lead from a base of width 1e-3 to a model of
-# width 1.
+# The smallest standard deviation of a fitted base, relative to the largest one. The model may be wide in a direction in
+# which the data are constant, and equally spaced temperatures are too coarse between a base of width 1e-3 and a model
+# of width 1.
 NARROWEST = 0.1
 
 
@@ -36,7 +36,7 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """Fit the base to examples v (n, D); no principal axis has less than a tenth of the largest standard deviation.
+        """Fit the base to examples v (n, D); its standard deviations are at least a tenth of the largest one.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
@@ -76,7 +76,7 @@ def _tempered(target: RowEnergy, beta: float) -> RowEnergy:
 def step_sizes(
     target: RowEnergy, hmc: HMC, betas: Sequence[float], z: Tensor, generator: torch.Generator
 ) -> list[float]:
-    """Find a step size for each inverse temperature, with separate chains that adapt it at each temperature.
+    """Find a step size for each inverse temperature by adapting it on separate chains.
 
     Args:
         target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).
@@ -122,7 +122,7 @@ def anneal(
         target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).
         hmc: The Hamiltonian move.
         schedule: Pairs of an inverse temperature and its step size, in the order in which the chains visit them.
-        z: Independent samples at the first temperature, at which the chains start, shape (n, D).
+        z: The chains' starting points, independent samples at the first temperature, shape (n, D).
         generator: Source of the moves' noise.
         on_step: A function that is called with 1 after each temperature, for a progress bar.
 
@@ -136,7 +136,7 @@ def anneal(
     last = len(schedule) - 1
     for k, (beta, size) in enumerate(schedule[1:], start=1):
         log_w += (beta - schedule[k - 1][0]) * (0.5 * z.square().sum(-1) - unrounded(target, z)).double()
-        if k < last:  # a move at the last temperature would not change the weights
+        if k < last:  # no weight depends on a move at the last temperature
             z = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size).x
         if on_step is not None:
             on_step(1)

@@ -25,7 +25,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["ESTIMATED", "QUADRATURE", "LogLikelihood"]
 
 LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
-ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
+ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # metric names of AISEstimate's fields
 SWEEPS = "AIS with Gibbs sweeps"
 QUADRATURE = "quadrature"
 MOVES = "AIS with Hamiltonian moves"
@@ -40,15 +40,15 @@ class LogLikelihood(
         "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
         "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
         "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
-        # no direction: the best value is 0
+        # neither higher nor lower is better: the best value is 0
         "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
-        # no direction: a learned log Z that is too small raises it
+        # higher is not better: a learned log Z that is too small raises this value
         "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
     },
 ):
     r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
-    log Z is computed by the first of these ways that the energy allows; :meth:`describe` says which one it is:
+    log Z is computed in the first of these ways that the energy supports; :meth:`describe` says in which:
 
     1. exactly, if the latents can be enumerated or a closed form exists;
     2. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
@@ -108,7 +108,7 @@ class LogLikelihood(
         self.hamiltonian_ais = hamiltonian_ais
 
     def estimator(self, energy: object) -> str | None:
-        """Return in words how log Z is computed; None if it is neither known nor estimated."""
+        """Describe in words how log Z is computed; return None if it can be neither computed nor estimated."""
         if isinstance(energy, MarginalEnergy):
             if has_exact_log_partition(energy, self.max_enumerated):
                 return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
@@ -128,11 +128,11 @@ class LogLikelihood(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method on a split; with Hamiltonian moves, which take minutes, only on the test split."""
+        """Evaluate a method on a split; Hamiltonian moves take minutes, so they are used only on the test split."""
         if split == "val" and self.estimator(method.parts.energy) == MOVES:
             return {}
         found = super().evaluate(method, data, split, generator)
-        # The density of the data is that of v divided by the volume of one unit of v.
+        # The density of the data in their own units is the density of v divided by the volume of one unit of v.
         shifted = ("log_likelihood", "learned_log_likelihood")
         return {name: value - (data.log_unit_of_v if name in shifted else 0.0) for name, value in found.items()}
 
@@ -160,7 +160,7 @@ class LogLikelihood(
         return found
 
     def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean of F, and its standard error, over the first ``n_chains`` examples, by two chains each."""
+        """Estimate the mean of F and its standard error over the first ``hamiltonian_ais.n_chains`` examples."""
         ais = cast(HamiltonianAIS, self.hamiltonian_ais)
         twice = torch.cat([v[: ais.n_chains]] * 2)
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
@@ -176,8 +176,8 @@ class LogLikelihood(
             v: Examples, shape (n, *event); only quadrature and Hamiltonian moves need them.
 
         Returns:
-            log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z is neither known
-            nor can be estimated.
+            log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z can be
+            neither computed nor estimated.
         """
         how = self.estimator(energy)
         if how is None or (v is None and how in (QUADRATURE, MOVES)):

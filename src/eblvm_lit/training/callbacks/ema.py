@@ -20,11 +20,11 @@ __all__ = ["ExponentialAverage", "averaged_of"]
 
 log = logging.getLogger(__name__)
 
-STATISTICS = ("running_mean", "running_var")  # ends of the names of batch normalisation's statistics
+STATISTICS = ("running_mean", "running_var")  # suffixes of the names of batch normalisation's buffers
 
 
 class ExponentialAverage(pl.Callback):
-    r"""Computes exponential moving averages of all parameters p, and of the running statistics of normalisation layers.
+    r"""Computes exponential moving averages of all parameters p and of normalisation layers' running statistics.
 
     .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma_t \bar p_{t-1} + (1 - \gamma_t)\, p_t, \qquad
         \gamma_t = \min\left(\gamma, \frac{1 + t}{10 + t}\right)
@@ -59,7 +59,7 @@ class ExponentialAverage(pl.Callback):
         self.iteration = 0
 
     def follow(self, live: Mapping[str, Tensor], iteration: int) -> None:
-        """Update the averages with the values after an iteration, or start from them; a repeated call does nothing.
+        """Update the averages after an iteration, or start them at the first call; a repeated call does nothing.
 
         Args:
             live: The current values of the parameters and statistics, by name.
@@ -77,7 +77,7 @@ class ExponentialAverage(pl.Callback):
         self.iteration = iteration
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Load the averages in a checkpoint; if it has none, they start from its parameters."""
+        """Load the averages from a checkpoint; if it has none, start them from its parameters."""
         self.averages = dict(checkpoint.get(AVERAGES, {}))
         self.iteration = checkpoint["eblvm_lit"]["iteration"]
         if not self.averages:
@@ -100,7 +100,7 @@ class ExponentialAverage(pl.Callback):
 
 
 def averaged_of(method: Method) -> dict[str, Tensor]:
-    """Return the current parameters, running means and running variances of a method, by their names in ``state_dict``.
+    """Return a method's current parameters, running means and running variances by their names in ``state_dict``.
 
     The tensors are not copies: they change as training goes on.
     """
