@@ -13,7 +13,7 @@ __all__ = ["check_fit", "check_sizes"]
 
 
 def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module, loss: BiDVLLoss) -> None:
-    """Raise a ConfigError for parts of different sizes, or an energy of a kind that the loss cannot use.
+    """Raise a ConfigError if the networks have different sizes, or if the loss cannot use this type of energy.
 
     Args:
         energy: The energy E'(v) or E(v, h).
