@@ -62,7 +62,7 @@ class IWAE(Divergence):
 
 
 def importance_weighted_bound(energy: Energy, v: Tensor, h: Tensor, log_q: Tensor) -> Tensor:
-    r"""Compute :math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, an upper bound on F(v) in the mean.
+    r"""Compute :math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, whose mean is at least F(v).
 
     Reference: Burda et al. 2016, Eq. 8.
 

@@ -32,7 +32,7 @@ LinearMap = Callable[[Params], Params]
 
 
 class BilevelProblem(NamedTuple):
-    r"""The bi-level problem min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
+    r"""The bi-level problem: minimise J(theta, phi*(theta)) over theta, where phi*(theta) minimises G(theta, phi).
 
     If several processes share a minibatch, J and G are means over this process' examples.
 
@@ -134,7 +134,7 @@ class Hypergradient(ABC):
         return {}
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of the hypergradient, the most effective first."""
+        """Return advice on how to reduce the memory of the hypergradient, ordered from most to least effective."""
         return []
 
     @abstractmethod

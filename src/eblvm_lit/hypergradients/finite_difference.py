@@ -43,7 +43,7 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
 
 
 class AdamAdjoint(AdjointHypergradient):
-    r"""The implicit hypergradient with an adjoint w that replaces the Hessian by Adam's diagonal preconditioner.
+    r"""The implicit hypergradient with Adam's diagonal preconditioner in place of the lower level's Hessian.
 
     .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
 

@@ -89,7 +89,7 @@ class FixedPoint(Hypergradient):
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the posterior has no natural parameters, or no precision although it must be stepped.
+        """Raise a ConfigError if the posterior has no natural parameters, or no precision for ``precision="stepped"``.
 
         Raises:
             ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and it is binary.

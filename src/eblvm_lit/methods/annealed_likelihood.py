@@ -123,7 +123,7 @@ class AnnealedLikelihood(Method):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the number of chains and their temperatures."""
+        """Return a readable name of the method, with the number of chains and their temperature schedule."""
         return (
             f"AnnealedLikelihood: maximum likelihood by {self.n_chains:,} chains, {self.n_falling} moves from "
             f"T = {self.temperature:g} to 1 and {self.n_held} there"
@@ -152,7 +152,7 @@ class AnnealedLikelihood(Method):
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}
 
     def free_energy(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return F at a state's parameters, as a function that maps v (B, *event) to (B,)."""
+        """Return the free energy F with the parameters in ``state``, a function that maps v (B, *event) to (B,)."""
         energy = bind(self.energy, state.theta)
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy
@@ -186,7 +186,7 @@ class AnnealedLikelihood(Method):
     def moved(
         self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the chains (B, *event) and their ages after the moves, and the mean acceptance rate of the last move.
+        """Return the chains (B, *event) and their ages after all moves, and the last move's mean acceptance rate.
 
         The number of moves is that of the entries of ``noise``. A chain that has reached its full age restarts.
         """
@@ -207,7 +207,7 @@ class AnnealedLikelihood(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the noise that perturbs the data, and the random numbers of the chains."""
         chains = v.new_empty(self.n_chains, *v.shape[1:])
-        if self._noise_axes is None:  # found before the first iteration is compiled: compiled code cannot draw noise
+        if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
             self._noise_axes = row_axes(
                 lambda n: self._move_noise(v.new_empty(n, *v.shape[1:]), 2, torch.Generator(v.device))
             )

@@ -158,7 +158,9 @@ class Method(
             self.parts.objective.check_batch_size(n)
 
     def check_processes(self, size: int) -> None:
-        """Raise a ConfigError if ``size`` processes cannot train this method; called before the first iteration.
+        """Raise a ConfigError if the method cannot be trained by ``size`` processes.
+
+        It is called before the first iteration.
 
         Raises:
             ConfigError: If something other than the minibatch, such as the persistent chains, cannot be divided
@@ -177,7 +179,7 @@ class Method(
         return None if self.parts.objective is None else self.parts.objective.float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, the most effective first."""
+        """Return advice on how to reduce the memory of an iteration, ordered from most to least effective."""
         return ["lower data.batch_size"]
 
     # ------------------------------------------------------------------ the steps of an iteration
@@ -201,7 +203,7 @@ class Method(
         return {name: rule.schedule(rule.lr, at, total) for name, (rule, at) in rules.items()}
 
     def descend(self, state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
-        """Make one step of a group's optimizer that decreases the mean of a loss.
+        """Take one optimizer step on a parameter group to decrease the mean of a loss.
 
         Args:
             state: The state before the step.
@@ -234,7 +236,7 @@ class Method(
         diagnostics: Params | None = None,
         buffers: Params | None = None,
     ) -> TrainState:
-        """Make one step of a group's optimizer along a gradient.
+        """Take one optimizer step on a parameter group with the given gradient.
 
         The gradient is averaged over processes and clipped, the parameters are updated, and the loss, the gradient and
         the diagnostics are recorded.
@@ -363,7 +365,7 @@ class Method(
         self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
 
     def on_train_start(self) -> None:
-        """Build the training state of parameters, buffers and optimizers, which every iteration reads and updates."""
+        """Build the training state (parameters, buffers, optimizer states) that every iteration reads and updates."""
         found = self.optimizers()
         wrapped = found if isinstance(found, list) else [found]
         raw = [cast(StatefulOptimizer, optimizer.optimizer) for optimizer in wrapped]

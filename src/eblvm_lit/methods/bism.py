@@ -57,7 +57,7 @@ class BiSM(Method):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -118,7 +118,7 @@ class BiSM(Method):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with its objective, the number K of lower steps, and hypergradient."""
+        """Return a readable name of the method, with its objective, number K of lower steps, and hypergradient."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"

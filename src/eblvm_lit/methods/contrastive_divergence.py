@@ -117,7 +117,7 @@ class ContrastiveDivergence(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
-        if self._noise_axes is None:  # found before the first iteration is compiled: compiled code cannot draw noise
+        if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
             self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
         return {
             "positive": self.chain.start_noise(self.energy, v, generator),
@@ -139,11 +139,11 @@ class ContrastiveDivergence(Method):
 
     @staticmethod
     def energy_of(energy: Energy, state: State) -> Tensor:
-        """Compute the energy that training lowers at the data and raises at the chains, shape (B,)."""
+        """Compute the energy that training lowers at the data and raises at the chains' states, shape (B,)."""
         return energy_of(energy, state)
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """Return the persistent buffers after the phases of an iteration."""
+        """Return the persistent buffers after both phases of an iteration."""
         lasting = {f"chain_{name}": chains.gather(negative[name]) for name in self._lasting}
         if lasting:
             lasting["chain_started"] = torch.ones_like(state.buffers["chain_started"])

@@ -80,7 +80,7 @@ class FisherCritic(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the estimator does not fit the energy, or if the parts do not fit together.
+        ConfigError: If the estimator is incompatible with the energy, or if the components are incompatible.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -192,7 +192,7 @@ class VaGESFisher(FisherCritic):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL

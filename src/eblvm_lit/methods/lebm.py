@@ -120,7 +120,7 @@ class LEBM(Method):
         }
 
     def chain_noise(self, langevin: Langevin, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers of one chain for each v."""
+        """Draw the random numbers of one Langevin chain for each example v."""
         start = torch.randn(len(v), self.energy.h_dim, generator=generator, dtype=v.dtype, device=v.device)
         return {"start": start, "steps": langevin.noise(start, generator)}
 
@@ -158,7 +158,7 @@ class LEBM(Method):
         return sum_event((v - self.energy.decode(h)).square())
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for a chain that diverges, or None for other quantities."""
+        """Return advice if ``quantity`` shows that a chain diverges, or None otherwise."""
         steps = {
             "prior_rms": ("latent_langevin", self.prior_langevin),
             "posterior_rms": ("method.posterior_langevin", self.posterior_langevin),

@@ -31,7 +31,7 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Post
     """Return the score estimator after checking that it works with the energy; the default is the exact score.
 
     Raises:
-        ConfigError: If the estimator does not fit the energy, or needs a posterior and none is given.
+        ConfigError: If the estimator is incompatible with the energy, or needs a posterior and none is given.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -49,7 +49,7 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Post
 
 
 class LossMethod(Method):
-    """A method with one gradient step on one loss per iteration. Subclasses implement ``noise`` and ``loss``.
+    """A method that takes one gradient step on one loss per iteration. Subclasses implement ``noise`` and ``loss``.
 
     The loss that training minimises is also the validation loss. If the loss needs a posterior q(h|v; phi), the
     subclass calls :meth:`fit_posterior` in its constructor. Each iteration then makes K steps on phi before the step on
@@ -131,7 +131,7 @@ class LossMethod(Method):
             lower_noise: ``fresh`` or ``shared``, as in :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
 
         Raises:
-            ConfigError: If only one of posterior and divergence is given, or if the parts do not fit together.
+            ConfigError: If only one of posterior and divergence is given, or if the components are incompatible.
         """
         if posterior is None and divergence is None:
             return
@@ -175,7 +175,7 @@ class LossMethod(Method):
 
     @abstractmethod
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the loss of each example of v (B, *event) at the state's parameters, shape (B,)."""
+        """Compute the loss of each example of v (B, *event) with the parameters in ``state``, shape (B,)."""
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups of the posterior, if there is one, and of the network that the loss trains."""
@@ -196,7 +196,7 @@ class LossMethod(Method):
         return {**lower, self.level: self.noise(v, generator)}
 
     def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make the K steps on phi; without a posterior, return the state unchanged."""
+        """Make the K lower steps on phi, or return the state unchanged if there is no posterior."""
         if self.fit is None:
             return state
         for k in range(self.n_lower_steps):

@@ -101,7 +101,7 @@ class ParticleML(ContrastiveDivergence):
         self.register_buffer("latents", drawn.to(self.latents))
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the particles of the model and those of the training examples."""
+        """Return the particles of the model and the particles h_n of the training examples."""
         return {**super().persistent_buffers(), **{name: self.get_buffer(name) for name in self.per_example}}
 
     @staticmethod
@@ -135,6 +135,6 @@ class ParticleML(ContrastiveDivergence):
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice on particles that diverge if the quantity is the loss, or None otherwise."""
+        """Return advice on diverging particles if ``quantity`` is the loss, or None otherwise."""
         hint = "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."
         return hint if quantity == "loss" else None

@@ -18,7 +18,7 @@ __all__ = ["MethodParts"]
 
 
 class MethodParts(NamedTuple):
-    """The networks that a method trains, and the losses that it minimises; whatever a method does not have is None.
+    """The networks that a method trains, and the losses that it minimises; missing ones are None.
 
     Attributes:
         energy: The energy E(v, h) or F(v); None for a method without an energy, such as the VAE.

@@ -41,7 +41,7 @@ class PosteriorFit:
             perturbed data in all steps, see :meth:`share`.
 
     Raises:
-        ConfigError: If the posterior does not fit the model or the divergence.
+        ConfigError: If the posterior is incompatible with the model or the divergence.
 
     Example:
         >>> from eblvm_lit.core.functional import params_of

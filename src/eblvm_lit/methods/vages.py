@@ -52,7 +52,7 @@ class VaGES(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the objective differentiates the score, or if the parts do not fit together.
+        ConfigError: If the objective differentiates the score, or if the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -98,7 +98,7 @@ class VaGES(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with its objective, the number L of latents and K of lower steps."""
+        """Return a readable name of the method, with its objective and the numbers of latents and lower steps."""
         name = type(self.objective).__name__
         words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
@@ -156,9 +156,9 @@ class VaGES(LossMethod):
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, which includes drawing fewer latents."""
+        """Return advice on how to reduce the memory of an iteration; the last is to draw fewer latents."""
         return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice if the refinement of the latents diverges, or None for other quantities."""
+        """Return advice if ``quantity`` shows that the refinement of latents diverges, or None otherwise."""
         return self.score.particles.failure_hint() if quantity == "refined_rms" else None

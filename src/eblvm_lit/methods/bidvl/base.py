@@ -48,7 +48,7 @@ class Networks(NamedTuple):
     A network that a baseline does not have is None.
     """
 
-    energy: Any  # Any and not Optional: constructors check that the method has all networks that its loss uses
+    energy: Any  # not Optional, because constructors check that the method has all networks that its loss uses
     encoder: Any
     frozen_encoder: Any
     generator: nn.Module
@@ -242,7 +242,7 @@ class GeneratorMethod(Method):
     def descend_terms(
         self, state: TrainState, name: str, v: Tensor, noise: Noise, samples: Samples | None = None
     ) -> TrainState:
-        """Make one step of a group's optimizer that decreases the sum of the step's loss terms.
+        """Take one optimizer step on a parameter group to decrease the sum of the step's loss terms.
 
         The updated network keeps the changes of its buffers, the other networks do not.
         """
@@ -294,7 +294,7 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """Return the networks with the given parameters, and the buffers that each network changes, by network name.
+        """Return the networks with the given parameters, and by network name the buffers that forward passes change.
 
         Args:
             state: The state whose buffers the networks start with.

@@ -244,7 +244,7 @@ class NoLatentTerm(BiDVLLoss):
     """
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        """Return no terms, because this variant has no term C."""
+        """Return no terms, because this variant omits the latent error, term C."""
         return {}
 
 

@@ -57,7 +57,7 @@ class BiDVL(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
@@ -138,7 +138,7 @@ class BiDVL(GeneratorMethod):
         return noise
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run Kan et al. 2022, Algorithm 1, once; by default the upper level comes first, as in the authors' code."""
+        """Run one iteration of Kan et al. 2022, Algorithm 1, by default with the upper level first as in their code."""
         samples = None
         if self.upper_first:
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
@@ -153,7 +153,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the step psi' <- psi' - alpha D (Eq. 14) and, if the loss has one, the encoder's step."""
+        """Make the energy's step, psi' <- psi' - alpha D (Eq. 14), and the encoder's step if the loss has one."""
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss = found.loss
         grads = found.grads
@@ -216,7 +216,7 @@ class BiDVL(GeneratorMethod):
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, starting with fewer unrolled steps, if any."""
+        """Return advice on how to reduce the memory of an iteration; the first is to unroll fewer steps, if any."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 

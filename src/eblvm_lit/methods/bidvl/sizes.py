@@ -1,4 +1,4 @@
-"""Checks that the energy, encoder, generator and loss of BiDVL fit together."""
+"""Checks that the energy, encoder, generator and loss of BiDVL are compatible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
         loss: The losses; :attr:`BiDVLLoss.joint` says which kind of energy they need.
 
     Raises:
-        ConfigError: If the parts do not fit together. The message names what differs.
+        ConfigError: If the components are incompatible. The message names what differs.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint

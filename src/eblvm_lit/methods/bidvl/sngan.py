@@ -21,7 +21,7 @@ __all__ = ["SNGAN"]
 
 
 class SNGAN(GeneratorMethod):
-    r"""The spectrally normalised GAN, a baseline without an encoder and with only the loss terms B and D of BiDVL.
+    r"""The spectrally normalised GAN, a baseline with only the adversarial terms B and D of BiDVL and no encoder.
 
     .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
         \min_{\omega_2} E_{\hat h} E'(G(\hat h))
@@ -42,7 +42,7 @@ class SNGAN(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy

@@ -63,7 +63,7 @@ class NCE(SelfNormalisedMethod):
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the classification losses of data v, and of the nu noise samples y for each v, both of shape (B,)."""
+        """Compute the classification loss of each example v, and the summed loss of its nu noise samples, both (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         offset = bind(self.model, state.theta).log_z + math.log(self.nu)
@@ -105,7 +105,7 @@ class VNCE(NCE):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.noise_distributions.normal import StandardNormal

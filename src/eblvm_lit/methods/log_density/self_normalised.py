@@ -94,7 +94,7 @@ class SelfNormalisedMethod(LossMethod):
 
     @property
     def energy(self) -> Energy:
-        """Return the model without log Z."""
+        """Return the energy, without the learned log Z."""
         return self.model.energy
 
     @property

@@ -105,7 +105,7 @@ class SNL(SelfNormalisedMethod):
         return c - at_v + weights.view(self.nu, -1).mean(0) - 1
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice on importance weights that overflow if the quantity is the loss, or None otherwise."""
+        """Return advice on overflow of the importance weights if ``quantity`` is the loss, or None otherwise."""
         return HINT if quantity == "loss" else None
 
     def float32_reason(self) -> str | None:
@@ -139,7 +139,7 @@ class VSNL(SNL):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> import torch
