@@ -119,7 +119,7 @@ class Jarzynski(ContrastiveDivergence):
             energy=energy, chain=chain.weighted(), optimizer=optimizer, n_chains=n_chains, seed=seed, compile=compile
         )
         self.resample_below = resample_below
-        # The buffer contains A + F(X), the log of the volume that each walker represents. Subtracting F(X) at any
+        # This buffer contains A + F(X), the log of the volume that each walker represents. Subtracting F(X) at any
         # theta gives the walker's log-weight A for this theta.
         self._lasting.append("volume")
         self.register_buffer("chain_volume", torch.zeros(n_chains))
