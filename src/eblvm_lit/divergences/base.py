@@ -15,7 +15,7 @@ __all__ = ["Divergence"]
 
 
 class Divergence(ABC):
-    """A divergence of q(h|v) from p(h|v), up to a term that depends only on v, estimated with reparametrised latents.
+    """A divergence of q(h|v) from p(h|v), up to a function of v, estimated with reparametrised latents.
 
     Args:
         n_particles: The number L of latents drawn from q(h|v) for each v.
@@ -30,7 +30,7 @@ class Divergence(ABC):
         self.n_particles = n_particles
 
     def check(self, posterior: Posterior) -> None:  # noqa: B027 - most divergences can train every posterior
-        """Raise a ConfigError for a posterior that this divergence cannot train."""
+        """Raise a ConfigError if this divergence cannot train the posterior."""
 
     def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the noise that :meth:`loss` needs, shape (*shape, L, B, H)."""

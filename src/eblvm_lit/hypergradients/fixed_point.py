@@ -19,7 +19,7 @@ __all__ = ["FixedPoint"]
 
 
 class FixedPoint(Hypergradient):
-    r"""The gradient of J at a posterior that depends on theta through mean-field steps, while phi is fixed.
+    r"""The gradient of J through mean-field steps that make the posterior depend on theta, while phi is fixed.
 
     .. math:: \lambda^*(v) = T(\lambda^*(v); v, \theta), \quad
         T(\lambda; v, \theta) = -\nabla_m E_{q_\lambda}[E(v, h; \theta)]
@@ -85,11 +85,11 @@ class FixedPoint(Hypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, with the number of steps."""
+        """Return a short name of the hypergradient, with the number of steps."""
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError for a posterior without natural parameters, or without a precision that is to be stepped.
+        """Raise a ConfigError if the posterior has no natural parameters, or no precision for ``precision="stepped"``.
 
         Raises:
             ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and it is binary.
@@ -109,7 +109,7 @@ class FixedPoint(Hypergradient):
     def steps(
         self, posterior: Posterior, energy: LatentEnergy, q_params: DistributionParams, noise: Tensor
     ) -> DistributionParams:
-        """Return the parameters of q(h|v) after the n natural-gradient steps."""
+        """Return the distribution parameters of q(h|v) after n natural-gradient steps."""
         for i in range(self.n_steps):
             particles = noise[i * self.n_particles : (i + 1) * self.n_particles] if self.n_particles else None
             q_params = posterior.natural_gradient_step(
@@ -120,7 +120,7 @@ class FixedPoint(Hypergradient):
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J, at the refined posterior or at phi, and its gradient through the steps."""
+        """Compute J at the refined posterior, or at phi if ``value="phi"``, and its gradient through the steps."""
         posterior = cast(Posterior, problem.posterior)
         noise = cast(Tensor, problem.latent_noise)
         constant_energy = bind(cast(Energy, problem.energy), detached(theta))
@@ -129,7 +129,8 @@ class FixedPoint(Hypergradient):
             refined = self.steps(posterior, energy, q_params, noise)
             if self.value == "step":
                 return refined
-            # Subtracting the same steps at constant theta leaves the value lambda_phi and the steps' theta-derivative.
+            # Subtracting the same steps at constant theta keeps the value lambda_phi and adds only the derivative of
+            # the steps with respect to theta.
             constant = self.steps(posterior, constant_energy.at(v), q_params, noise)
             return tree_map(lambda q, moved, same: q + (moved - same), q_params, refined, constant)
 

@@ -80,11 +80,11 @@ class Penalty(Hypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, with the number of steps."""
+        """Return a short name of the hypergradient, with the number of steps."""
         return f"first-order penalty hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the preconditioner needs Adam and the lower level does not use it.
+        """Raise a ConfigError if the preconditioner needs Adam but the lower level uses another optimizer.
 
         Raises:
             ConfigError: If ``preconditioner="adam"`` and the lower level's optimizer is not Adam.
@@ -93,14 +93,14 @@ class Penalty(Hypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the initial difference y - z, which is zero, and the initial lambda."""
+        """Return zeros as the initial difference y - z, and the initial penalty weight lambda."""
         shift = torch.zeros_like(flatten(phi))
         return {"penalty_shift": shift, "penalty_multiplier": shift.new_tensor(self.multiplier)}
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at y, and the gradient of J plus the penalty with respect to theta."""
+        """Compute J at y, and the gradient with respect to theta of J plus the penalty."""
         state = state or self.init_state(phi)
         multiplier = state["penalty_multiplier"]
         y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)
@@ -120,7 +120,7 @@ class Penalty(Hypergradient):
     def fit(
         self, problem: BilevelProblem, theta: Params, phi: Params, shift: Params, multiplier: Tensor
     ) -> tuple[Params, Params]:
-        """Return y and z after the steps of this iteration, in which both use the same noise."""
+        """Return y and z after the steps of this iteration; the steps of y and z use the same noise."""
         lr = problem.lr if self.step_size is None else self.step_size
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
 

@@ -18,7 +18,7 @@ __all__ = ["MethodParts"]
 
 
 class MethodParts(NamedTuple):
-    """The networks that a method trains, and the losses it trains them with; a missing part is None.
+    """The networks that a method trains, and the losses that it minimises; missing ones are None.
 
     Attributes:
         energy: The energy E(v, h) or F(v); None for a method without an energy, such as the VAE.
@@ -52,5 +52,5 @@ class MethodParts(NamedTuple):
 
     @property
     def encoding(self) -> Any:
-        """Return the part that maps v (B, *event) to h (B, H): the posterior, or else the encoder, or None."""
+        """Return the posterior, or else the encoder, which maps v (B, *event) to h (B, H); None if there is neither."""
         return self.posterior if self.posterior is not None else self.encoder

@@ -22,7 +22,7 @@ LowerNoise = Literal["fresh", "shared"]
 
 
 class PosteriorFit:
-    r"""The lower-level loss G, a divergence of q(h|v; phi) from p(h|v; theta) that K steps on phi minimise.
+    r"""The lower level: K steps on phi that minimise the loss G, a divergence of q(h|v; phi) from p(h|v; theta).
 
     .. math:: G(\theta, \phi) = E_v\, w(v)\, D(q(h|v; \phi), p(h|v; \theta))
 
@@ -41,7 +41,7 @@ class PosteriorFit:
             perturbed data in all steps, see :meth:`share`.
 
     Raises:
-        ConfigError: If the posterior does not fit the model or the divergence.
+        ConfigError: If the posterior is incompatible with the model or the divergence.
 
     Example:
         >>> from eblvm_lit.core.functional import params_of
@@ -87,7 +87,7 @@ class PosteriorFit:
         self.view = view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of n evaluations of G: that of the latents, and that of the data unless it is shared."""
+        """Draw the noise of n evaluations of G: noise of the latents and, unless it is shared, noise of the data."""
         objective = self.objective
         data = {}
         if self.lower_noise == "fresh" and objective is not None and objective.perturbs:
@@ -95,7 +95,7 @@ class PosteriorFit:
         return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
-        """Return the points at which G is evaluated with the i-th draw of noise, and the weight of each point."""
+        """Return the points at which G is evaluated for the i-th draw of noise, and their weights in G."""
         if "points" in noise:
             return noise["points"], noise["weight"]
         if self.objective is None:

@@ -12,7 +12,7 @@ __all__ = ["LateStart"]
 
 
 class LateStart(Optimizer):
-    """An optimizer whose first step skips some parameters and their moments; their step count then lags by one.
+    """An optimizer that skips some parameters and their moments in the first step; their step count lags by one.
 
     PyTorch's optimizers treat parameters that have no gradient yet in the same way.
 
@@ -35,7 +35,7 @@ class LateStart(Optimizer):
         self.slots = rule.slots
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Compute one step of the rule, without the late parameters if it is the first step."""
+        """Compute one step of the rule; the first step leaves the late parameters unchanged."""
 
         def step(names: list[str], n_steps: Tensor) -> tuple[Params, State]:
             own, of_own = ({name: x[name] for name in names} for x in (params, grads))
