@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     Side: TypeAlias = int
 else:
     Side = PositiveInt | None
-# Channels, height and width; None for images of a folder that are not resized. A network that has a constructor
-# argument of this type is recognised as a network for images.
+# Channels, height and width, where None stands for the varying size of images from a folder that are not resized. A
+# network with a constructor argument of this type is recognised as a network for images.
 ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]
