@@ -96,8 +96,8 @@ def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tupl
 def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[..., dict[str, Tensor]] | None:
     """Return a function that calls the compiled graph directly, without the wrapper of ``torch.compile``.
 
-    The wrapper only picks the graph's inputs from the arguments and the results from its outputs, in the same way in
-    each call; this function finds out how from one call.
+    The wrapper only selects the graph's inputs from the arguments, and the results from the graph's outputs, in the
+    same way in each call; this function infers the selection from one call.
 
     Args:
         graph: The compiled graph, after one call.

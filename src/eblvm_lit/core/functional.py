@@ -349,7 +349,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
     if depth is None or inside_torch_func():
         return params
     shared = SharedFeatures({name: p.detach().requires_grad_() for name, p in params.items()}, points)
-    token = _depth.set(depth + 2)  # the features will be differentiated twice
+    token = _depth.set(depth + 2)  # because the features will be differentiated twice
     try:
         shared.value = fn(shared, shared._start)
     finally:

@@ -21,9 +21,9 @@ class Minibatch:
     Attributes:
         rows: The indices of this process' examples in the whole minibatch, int64; None if they are all here.
         weight: The fraction of the examples that are in this process.
-        relative_weight: The factor that corrects a mean over this process' examples in its loss. It differs from 1 only
-            for another set of examples than the minibatch, of which this process may have another fraction; see
-            :meth:`of`.
+        relative_weight: A correction factor for means over this process' examples in its loss. It differs from 1 only
+            for another set of examples, such as persistent chains, of which this process may have another fraction;
+            see :meth:`of`.
 
     Example:
         >>> minibatch = Minibatch()

@@ -1,4 +1,4 @@
-"""Number types with ranges for constructor arguments, against which a configuration's values are checked."""
+"""Number types with ranges for constructor arguments, used to validate the values of a configuration."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # n
     this dependence keeps the sums in order.
     """
     total = torch.cat([x.reshape(-1) for x in row])
-    if weight != 1:  # integer tensors are summed with weight 1 and must not be multiplied by a float
+    if weight != 1:  # integer tensors are summed with weight 1 and cannot be multiplied by a float
         total *= weight
     dist.all_reduce(total)
     comm_counter.update(calls=1, bytes=total.nbytes)

@@ -1,4 +1,4 @@
-"""Shards: the parts of a minibatch, examples with their noise, of which each process computes one."""
+"""Division of a minibatch, examples and their noise, into one shard for each process."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class ShardedMinibatch(Minibatch):
         return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather the rows of all processes in order, shape (n, ...)."""
+        """Gather the rows of all processes in the order of the minibatch, shape (n, ...)."""
         return gather_shards(x, self.shard.rows, self.shard.n, self.loss_weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:

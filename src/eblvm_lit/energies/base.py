@@ -1,4 +1,4 @@
-"""The base classes of energies: joint energies, those with a free energy or conditionals, and energies of v only."""
+"""The base classes of energies: joint energies, with or without a free energy or conditionals, and energies of v."""
 
 from __future__ import annotations
 

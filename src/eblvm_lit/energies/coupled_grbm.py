@@ -1,4 +1,4 @@
-"""A GRBM with coupled latents: no factorised q equals its posterior, and enumeration makes every quantity exact."""
+"""A GRBM with coupled latents, whose posterior does not factorise; enumeration makes every quantity exact."""
 
 from __future__ import annotations
 

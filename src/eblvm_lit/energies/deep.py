@@ -38,8 +38,8 @@ class DeepEnergy(VisibleEnergy):
     .. math:: F(v) = (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3, \quad f = g_1(v)
 
     with the quadratic head (Li et al. 2019), or :math:`\sum_k \mathrm{ELU}(A f + a)_k^2` with the squared-norm head
-    (Bao et al. 2020, code). On CIFAR10 the quadratic head gives about as many parameters as the latent-variable model
-    has that this baseline is compared with, and the squared-norm head gives three times as many.
+    (Bao et al. 2020, code). On CIFAR10 this baseline has about as many parameters with the quadratic head as the
+    latent-variable model that it is compared with, and three times as many with the squared-norm head.
 
     Args:
         network: g_1, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute

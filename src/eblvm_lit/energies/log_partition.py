@@ -1,4 +1,4 @@
-"""The exact log Z of energies that have one, by enumeration or in closed form."""
+"""The exact log Z of an energy, by enumeration or in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vision transformer of DINOv2, reduced to the parts that its class token needs."""
+"""The vision transformer of DINOv2, reduced to the layers that the class token needs."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class KSD(Objective):
             raise ConfigError("KSD is a mean over pairs, but one example forms none: choose another data.batch_size.")
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Return no noise, because the loss is not random."""
+        """Return no noise, because the loss is deterministic."""
         return {}
 
     def _bandwidth(self, v: Tensor) -> Tensor | float:
@@ -150,7 +150,7 @@ class KSD(Objective):
         return (u * others).sum(1) / (len(points) - 1)
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        r"""Average :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of each v, shape (B, *event)."""
+        r"""Compute the mean of :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of v, shape (B, *event)."""
         x = v.flatten(1)
         t = s.flatten(1)
         b = self._bandwidth(x)

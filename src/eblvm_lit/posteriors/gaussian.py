@@ -132,8 +132,8 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
     .. math:: s(v) = a + (b - a) / (1 + e^{-l(v)})
 
-    where l is the number that would otherwise be the log standard deviation. For a noisy v of a kind that is rare in
-    training, an unbounded standard deviation may be e^20, and a single such latent ends the run. If E is convex in h
+    where l is the number that would otherwise be the log standard deviation. For a noisy v that is rare in training,
+    an unbounded standard deviation may be e^20, and a single such latent makes the run fail. If E is convex in h
     and contains the term :math:`|h|^2 / (2 r^2)`, the exact posterior is nowhere wider than r, which is then a natural
     upper bound.
 

@@ -34,7 +34,7 @@ class Chains(NamedTuple):
             contain no data noise and need no denoising.
         conditional: The energy, if p(h|v) and p(v|h) can be sampled exactly, else None.
         noise_range: The noise levels of a model of all levels, else None. The energy is then a function of v and of
-            log t of each chain, shape (B,); without the latter it is that at the smallest level.
+            log t of each chain, shape (B,); without log t it is the energy at the smallest level.
     """
 
     energy: Callable[..., Tensor]

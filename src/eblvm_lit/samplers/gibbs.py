@@ -84,7 +84,7 @@ class Gibbs(Dynamics):
                 yield (v,) if chains.given else (v, h)
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each sweep, and then a final v given the last h; see :meth:`Dynamics.trajectory`."""
+        """Yield the variables after each sweep, then a final v given the last h; see :meth:`Dynamics.trajectory`."""
         x = chains.start
         for x in self.steps(chains, noise):
             yield x

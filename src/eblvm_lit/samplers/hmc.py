@@ -89,7 +89,7 @@ class HMC:
         step_size: float | Tensor,
         here: tuple[Tensor, Tensor] | None = None,
     ) -> Move:
-        """Make one move of all chains; the result is detached.
+        """Make one move with all chains; the result is detached.
 
         Args:
             energy: The function U, which maps (B, D) to (B,), each row separately.

@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics, to sample from a model, and in training with noise that the caller draws."""
+"""Unadjusted Langevin dynamics, for samples from a model and, with noise drawn by the caller, for training."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Langevin(Dynamics):
 def langevin_steps(
     chains: Chains, noise: SampleNoise, drift: float, scales: Sequence[float]
 ) -> Iterator[tuple[Tensor, ...]]:
-    r"""Yield the variables after each step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
+    r"""Yield the variables after each Langevin step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
 
     Args:
         chains: The B chains.

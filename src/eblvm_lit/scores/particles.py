@@ -44,7 +44,7 @@ class Particles(ABC):
 
     @abstractmethod
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
-        """Return latents drawn given v, shape (*shape, B, H)."""
+        """Draw latents h given v, shape (*shape, B, H)."""
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
         """Return diagnostics of the drawn latents h by name, for the run's record."""

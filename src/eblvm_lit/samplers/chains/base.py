@@ -1,4 +1,4 @@
-"""The base class of the chains that contrastive divergence runs in its negative phase."""
+"""The base class of the chains that run in the negative phase of contrastive divergence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chain of a negative phase that makes block Gibbs sweeps."""
+"""A chain of block Gibbs sweeps for the negative phase."""
 
 from __future__ import annotations
 

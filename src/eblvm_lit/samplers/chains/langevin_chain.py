@@ -1,4 +1,4 @@
-"""The chain of a negative phase that makes Langevin steps."""
+"""A chain of Langevin steps for the negative phase."""
 
 from __future__ import annotations
 
