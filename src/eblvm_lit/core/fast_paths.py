@@ -70,7 +70,7 @@ class _Graph:
 
 def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
     """Compile a graph with Inductor for the given example inputs."""
-    from torch._inductor.compile_fx import compile_fx  # lazily: slow, and absent in old PyTorch
+    from torch._inductor.compile_fx import compile_fx  # slow to import, and absent in old PyTorch
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class Pass(_ExchangesInOrder, CustomGraphPass):

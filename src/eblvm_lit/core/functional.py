@@ -235,7 +235,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     if value.requires_grad:
         found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
         flat = iter(found)
-    else:  # for a constant, torch.autograd would raise an error; zeros, as in torch.func
+    else:  # a constant, for which torch.func returns zeros and torch.autograd raises an error
         flat = map(torch.zeros_like, leaves)
     grads = []
     for i in which:

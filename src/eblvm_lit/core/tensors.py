@@ -51,7 +51,7 @@ def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Convert half-precision results of autocast to float32, for use in sums, squared norms and densities.
+    """Convert half-precision results of autocast to float32, before they enter sums, squared norms or densities.
 
     Example:
         >>> [at_least_float32(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]

@@ -85,7 +85,7 @@ class FittedNormal(NoiseDistribution):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Compute the mean and covariance of the training split, unless they were loaded from a checkpoint."""
+        """Compute the mean and covariance of the training split, unless already known (e.g. from a checkpoint)."""
         if self.fitted:
             return
         n = 0

@@ -1,4 +1,4 @@
-"""The kernelized Stein discrepancy of the data from the model."""
+"""The kernelized Stein discrepancy between the data and the model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _second_half(x: Tensor) -> Tensor:
 
 
 class KSD(Objective):
-    r"""The squared kernelized Stein discrepancy of the data from the model.
+    r"""The squared kernelized Stein discrepancy between the data and the model.
 
     .. math:: E_{v, v'}\, u(v, v'), \quad u \text{ the Stein kernel of a Gaussian kernel}
 

@@ -274,6 +274,6 @@ def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | Non
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """Return a sampler with large batches: at least 100 chains, or as many as use 2^24 random numbers in 50 steps."""
+    """Return a sampler with large batches: at least 100 chains, or up to 2^24 random numbers for 50 steps."""
     n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
     return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

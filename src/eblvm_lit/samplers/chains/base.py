@@ -78,7 +78,7 @@ class NegativePhase(ABC):
         return self
 
     def weighted(self) -> NegativePhase:
-        """Return this chain in a form for weighted walkers, whose state contains the variables of :func:`energy_of`."""
+        """Return this chain for weighted walkers, whose state contains all variables that :func:`energy_of` needs."""
         return self
 
     @abstractmethod
