@@ -10,7 +10,7 @@ __all__ = ["derive_seed", "keyed_generator"]
 
 
 def derive_seed(seed: int, *keys: int | str) -> int:
-    """Hash a seed and any number of keys to an independent seed.
+    """Derive an independent seed by hashing a seed and any number of keys.
 
     Args:
         seed: The run's seed.

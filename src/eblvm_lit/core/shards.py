@@ -1,4 +1,4 @@
-"""Shards: the parts of a minibatch, examples with their noise, of which each process computes one."""
+"""Division of a minibatch, examples and their noise, into one shard for each process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Shard", "ShardedMinibatch", "check_shared", "minibatch_of", "row_axe
 
 
 class Shard(NamedTuple):
-    """The examples of a minibatch, or the rows of another tensor, that one process computes.
+    """The examples of a minibatch, or the rows of another tensor, that are assigned to one process.
 
     Attributes:
         rows: The indices of these rows in the whole, int64.
@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The weight of this shard's mean in the mean over all rows, which is its fraction of the rows."""
+        """The weight of this shard's mean in the mean over all rows: the shard's fraction of the rows."""
         return len(self.rows) / self.n
 
 
@@ -66,7 +66,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
 
 
 def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
-    r"""Return the shard of this process among n rows, or None if this process computes all of them.
+    r"""Return this process' shard of n rows, or None if this process computes all rows.
 
     It computes all of them if there is only one process, or if a process would get fewer than two rows: the last
     minibatch of an epoch may be too small to be divided, and every process then computes the whole of it.
@@ -122,17 +122,17 @@ class ShardedMinibatch(Minibatch):
         return weighted_means([x], self.weight)[0]
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """Apply :meth:`mean` to several tensors, in one reduction."""
+        """Apply :meth:`mean` to several tensors in one all-reduce."""
         if not tensors:
             return tensors
         return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather the rows of all processes in order, shape (n, ...)."""
+        """Gather the rows of all processes in the order of the minibatch, shape (n, ...)."""
         return gather_shards(x, self.shard.rows, self.shard.n, self.loss_weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the noise of the whole minibatch, and return the part that belongs to this process' examples."""
+        """Draw the noise of the whole minibatch, and return the noise of this process' examples."""
 
         def draw_rows(n: int, generator: torch.Generator = generator) -> Any:
             return draw(v.new_empty(n, *v.shape[1:]), generator)
@@ -141,7 +141,7 @@ class ShardedMinibatch(Minibatch):
         return take_rows(draw_rows(self.shard.n), axes, self.shard)
 
     def rows_of(self, tensors: Any, axes: Any = 0) -> Any:
-        """Select this process' examples from tensors that contain all of them.
+        """Select this process' examples from tensors that contain all examples of the minibatch.
 
         Args:
             tensors: Tensors in nested containers.
@@ -151,7 +151,7 @@ class ShardedMinibatch(Minibatch):
         return take_rows(tensors, axes, self.shard)
 
     def of(self, n: int, device: torch.device) -> Minibatch:
-        """Return the minibatch of another n examples, divided among the same processes.
+        """Return a minibatch of n other examples, divided among the same processes.
 
         n must have passed :func:`check_shared`.
         """
@@ -159,7 +159,7 @@ class ShardedMinibatch(Minibatch):
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """Return the minibatch of n examples of which this process has v: its shard, or all if n is too small to divide.
+    """Return the minibatch of n examples, of which v are in this process: a shard, or all if n is too small to divide.
 
     Raises:
         ConfigError: If v has another number of examples than the shard, which happens if Lightning's
@@ -178,7 +178,7 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
 
 
 def row_axes(draw: Callable[[int], Any]) -> Any:
-    """Find the axis of the examples in each noise tensor, which is the one whose size depends on their number.
+    """Find the batch dimension of each noise tensor, that is, the axis whose size depends on the number of examples.
 
     Noise is drawn for two and for three examples and the shapes are compared, so that methods need not declare axes.
 
@@ -201,7 +201,7 @@ def row_axes(draw: Callable[[int], Any]) -> Any:
 
 
 def take_rows(noise: Any, axes: Any, shard: Shard) -> Any:
-    """Select a shard's part of the noise that was drawn for all examples.
+    """Select the noise of a shard's examples from noise drawn for all examples.
 
     Args:
         noise: Noise for :attr:`Shard.n` examples; an axis of k n entries consists of k blocks of n examples.

@@ -28,18 +28,18 @@ def _recompute(network: object) -> list[str]:
 
 
 def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
-    """Compute |x|^2 / (2 s^2), the energy of N(0, s^2 I), shape (*B,), for x (*B, *event) with n_axes event axes."""
+    """Compute the energy |x|^2 / (2 std^2) of N(0, std^2 I), shape (*B,), for x (*B, *event) with n_axes event axes."""
     return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * std**2)
 
 
 class DeepEnergy(VisibleEnergy):
-    r"""The deep energy of v only, a baseline without latents: a quadratic or squared-norm head on a network's features.
+    r"""A baseline deep energy without latents: a quadratic or squared-norm head on the features of a network.
 
     .. math:: F(v) = (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3, \quad f = g_1(v)
 
     with the quadratic head (Li et al. 2019), or :math:`\sum_k \mathrm{ELU}(A f + a)_k^2` with the squared-norm head
-    (Bao et al. 2020, code). On CIFAR10 the quadratic head gives about as many parameters as the latent-variable model
-    has that this baseline is compared with, and the squared-norm head gives three times as many.
+    (Bao et al. 2020, code). On CIFAR10 this baseline has about as many parameters with the quadratic head as the
+    latent-variable model that it is compared with, and three times as many with the squared-norm head.
 
     Args:
         network: g_1, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute
@@ -85,12 +85,12 @@ class DeepEnergy(VisibleEnergy):
         return value if std is None else value + _reference(v, std, len(self.event_shape))
 
     def memory_hints(self) -> list[str]:
-        """Return the advice to recompute activations, if the network supports that and does not do it yet."""
+        """Suggest activation checkpointing if the network supports it and it is disabled."""
         return _recompute(self.network)
 
 
 class DeepLatentEnergy(FeatureEnergy):
-    r"""The deep energy that couples features of v with real latents h, under a squared-norm head.
+    r"""A deep joint energy: a squared-norm head on features of v combined with real latents h.
 
     .. math:: E(v, h) = \sum_k \mathrm{ELU}(A x + a)_k^2, \quad x = (g(v) + h,\; h), \quad g(v) = B\, g_1(v) + b
 
@@ -148,7 +148,7 @@ class DeepLatentEnergy(FeatureEnergy):
         self.visible_head = QuadraticHead(in_dim=network.out_dim) if visible_head == "quadratic" else None
 
     def memory_hints(self) -> list[str]:
-        """Return the advice to recompute activations, if the network supports that and does not do it yet."""
+        """Suggest activation checkpointing if the network supports it and it is disabled."""
         return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class DeepLatentEnergy(FeatureEnergy):
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features = linear(features[:, : self.h_dim], of_sum, self.head.bias)
         weight = of_sum + of_h
-        # 0 if there is no extra column, that is, if E has no term that depends only on v
+        # the last column is the sum of the terms that depend only on v; without this column, of_v is 0
         of_v = features[:, self.h_dim :].sum(1)
 
         def energy(h: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class DeepLatentEnergy(FeatureEnergy):
 
 
 class DeepVectorEnergy(DeepLatentEnergy):
-    r"""The deep energy of vectors v, whose network g_1 is a residual MLP.
+    r"""A deep joint energy of vectors v, with a residual MLP as the feature network g_1.
 
     The defaults are the published toy model's. Reference: Bao et al. 2021, code.
 

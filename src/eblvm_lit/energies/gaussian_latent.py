@@ -18,7 +18,7 @@ class GaussianLatentModel(ConditionalEnergy):
 
     .. math:: E(v, h) = \tfrac12 \|(v - b)/\sigma\|^2 + \tfrac12 \|h - c\|^2 - v^\top W h
 
-    VaGES' bias theorems are checked with this model (Bao et al. 2021, appendix F.4). The marginal p(v) is
+    This model tests the bias theorems of VaGES (Bao et al. 2021, appendix F.4). The marginal p(v) is
     :math:`N(\Lambda^{-1}\eta, \Lambda^{-1})` with :math:`\Lambda = \mathrm{diag}(\sigma^{-2}) - W W^\top` and
     :math:`\eta = b/\sigma^2 + W c`; it exists iff the spectral norm of :math:`\mathrm{diag}(\sigma) W` is below 1.
 
@@ -86,7 +86,7 @@ class GaussianLatentModel(ConditionalEnergy):
         return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.W.T
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r"""Compute the trace of the Hessian of log p(v), shape (B,), which is the same for every v.
+        r"""Compute the trace of the Hessian of log p(v), constant in v, shape (B,).
 
         .. math:: -\sum_i \sigma_i^{-2} + \|W\|_F^2
         """
@@ -100,7 +100,7 @@ class GaussianLatentModel(ConditionalEnergy):
         """
         precision = torch.diag((-2 * self.log_std).exp()) - self.W @ self.W.T
         eta = self.b * (-2 * self.log_std).exp() + self.W @ self.c
-        # validate_args is explicit because torch.compile switches the validation off for the rest of the process.
+        # validate_args is set explicitly because torch.compile disables validation for the rest of the process.
         mean = torch.linalg.solve(precision, eta)
         return torch.distributions.MultivariateNormal(mean, precision_matrix=precision, validate_args=True)
 

@@ -26,11 +26,11 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-DECREASING = ("tanh",)  # output functions that decrease as the network's output grows; the others increase
+DECREASING = ("tanh",)  # the monotonically decreasing output functions; the others are increasing
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:
-    """Build linear layers with a leaky ReLU between consecutive ones."""
+    """Build linear layers with leaky ReLUs between them."""
     return nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, 0.1))[:-1])
 
 
@@ -71,7 +71,7 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute the network's output c(g(v)), negated if the output function a decreases, shape (B,).
+        """Compute the network's output c(g(v)), negated if the output function a is decreasing, shape (B,).
 
         F itself would not rank all examples, because the output functions saturate: in float32, tanh rounds to 1 from
         9.1 on.

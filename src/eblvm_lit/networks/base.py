@@ -44,5 +44,5 @@ if TYPE_CHECKING:
             """Generate v, shape (B, *event), from the latents h."""
             ...
 
-else:  # at run time any module passes, because these attributes cannot be checked before a module is built
+else:  # at run time any module is accepted, because its attributes cannot be checked before it is built
     FeatureNetwork = GeneratorNetwork = nn.Module

@@ -12,7 +12,7 @@ __all__ = ["QuadraticHead", "SquaredNormHead"]
 
 
 class SquaredNormHead(nn.Linear):
-    r"""The squared norm of a linear layer followed by ELU; never negative (Bao et al. 2020, section 5.2, and code).
+    r"""A nonnegative head: the squared norm of a linear layer followed by ELU (Bao et al. 2020, section 5.2, and code).
 
     .. math:: x \mapsto \sum_k \mathrm{ELU}(A x + a)_k^2
 
@@ -39,7 +39,7 @@ class SquaredNormHead(nn.Linear):
 
 
 class QuadraticHead(nn.Module):
-    r"""The sum of a product of two linear functions and a linear function of the squares (Li et al. 2019, code).
+    r"""A quadratic head: the product of two linear functions plus a linear function of squares (Li et al. 2019, code).
 
     .. math:: f \mapsto (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3
 
@@ -58,7 +58,7 @@ class QuadraticHead(nn.Module):
     def forward(self, f: Tensor) -> Tensor:
         """Compute the quadratic function, shape (*B,), for f (*B, in_dim)."""
         f = at_least_float32(f)
-        # These are sums over thousands of features, too inexact in half precision, so autocast is switched off.
+        # Sums over thousands of features are too inaccurate in half precision, so autocast is disabled.
         with torch.autocast(f.device.type, enabled=False):
             value = self.first(f) * self.second(f) + self.square(f.square())
         return value.squeeze(-1)

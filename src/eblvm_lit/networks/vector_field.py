@@ -11,7 +11,7 @@ __all__ = ["VectorField"]
 
 
 class VectorField(nn.Module):
-    """A map of R^d to itself: linear layers of the same width with ELU between them.
+    """A map from R^d to R^d: linear layers of width d with ELU between them.
 
     With three layers it is the published critic (Bao et al. 2021, appendix).
 

@@ -24,7 +24,7 @@ def _standard_log_prob(eps: Tensor) -> Tensor:
 
 
 class StandardNormal(NoiseDistribution):
-    """The noise distribution N(0, I), which does not depend on the data: the published choice.
+    """The noise distribution N(0, I), the published choice, which does not depend on the data.
 
     Reference: Bao et al. 2020 and 2021, code.
 
@@ -50,8 +50,8 @@ class FittedNormal(NoiseDistribution):
     The closer p_n is to the data distribution, the more a model has to learn about the data to tell them from noise
     (Gutmann and Hyvarinen 2012). The data's covariance may be singular (pixels that never vary, fewer examples than
     dimensions), and N(m, C) then has no density. Standard deviations below ``min_std`` along the axes of C are
-    therefore raised to it, and the log says how many; the others are unchanged. All parts are stored in buffers, and so
-    in checkpoints.
+    therefore raised to it, and the log says how many; the others are unchanged. m, Q and s are stored in buffers, and
+    so in checkpoints.
 
     Args:
         min_std: The smallest allowed standard deviation along any axis, in units of v.
@@ -79,20 +79,20 @@ class FittedNormal(NoiseDistribution):
             return
         d = math.prod(event_shape)
         self.register_buffer("mean", torch.zeros(event_shape))
-        self.register_buffer("axes", torch.eye(d))  # the matrix Q, whose columns are the axes
+        self.register_buffer("axes", torch.eye(d))  # the matrix Q of the eigenvectors of C
         self.register_buffer("std", torch.ones(d))
         self.register_buffer("fitted", torch.tensor(False))
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Compute mean and covariance of the training split, unless already fitted, for example from a checkpoint."""
+        """Compute the mean and covariance of the training split, unless already known (e.g. from a checkpoint)."""
         if self.fitted:
             return
         n = 0
         total: Any = 0.0  # becomes a tensor with the first batch
         products: Any = 0.0
         for batch in batches:
-            rows = batch.double().flatten(1)  # in float64, because the difference of sums of squares loses digits
+            rows = batch.double().flatten(1)  # in float64, because subtracting the squared mean loses digits
             n = n + len(rows)
             total = total + rows.sum(0)
             products = products + rows.T @ rows

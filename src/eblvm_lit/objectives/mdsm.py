@@ -75,7 +75,7 @@ class MDSM(Objective):
         return {"eps": eps, "sigma": self._level(place)}
 
     def _level(self, place: Tensor) -> Tensor:
-        """Return the noise level at a position between 0 (sigma_min) and 1 (sigma_max) on the ladder of levels."""
+        """Interpolate the noise level at a position between 0 (sigma_min) and 1 (sigma_max)."""
         if self.ladder == "linear":
             return self.sigma_min + (self.sigma_max - self.sigma_min) * place
         return self.sigma_min * (self.sigma_max / self.sigma_min) ** place

@@ -30,7 +30,7 @@ class SM(Objective):
     pointwise = False
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Return no noise, because the loss is not random."""
+        """Return no noise, because the loss is deterministic."""
         return {}
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:

@@ -17,7 +17,7 @@ DistributionParams = tuple[Tensor, ...]
 
 
 def latent_gradient(energy: LatentEnergy, h: Tensor) -> Tensor:
-    """Compute dE(v, h)/dh, which has the shape of h, (*L, B, H)."""
+    """Compute dE(v, h)/dh, with the shape (*L, B, H) of h."""
     return grad(lambda h: energy(h).sum())(h)
 
 
@@ -38,7 +38,7 @@ class Posterior(nn.Module, ABC):
     has_natural_params = False
 
     def extra_repr(self) -> str:
-        """Return the number of latents, which ``print`` shows."""
+        """Return the number of latents, for the module's printed representation."""
         return f"h_dim={self.h_dim}"
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Posterior(nn.Module, ABC):
 
     @abstractmethod
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Compute the diagonal of the Fisher information that h carries about each parameter, each of shape (B, H)."""
+        """Compute the diagonal of q's Fisher information with respect to each parameter, each of shape (B, H)."""
 
     def natural_gradient_step(
         self,

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class GaussianPosterior(Posterior):
-    r"""The base of Gaussian posteriors, q(h|v) = N(mean(v), diag exp(2 log_std(v))).
+    r"""The base class of Gaussian posteriors, q(h|v) = N(mean(v), diag exp(2 log_std(v))).
 
     Samples are :math:`h = \mathrm{mean} + e^{\mathrm{log\,std}} \epsilon` with standard normal :math:`\epsilon`.
     """
@@ -72,7 +72,7 @@ class GaussianPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Take a natural-gradient step on the mean, and on the precision P if ``move_precision``.
+        r"""Take a natural-gradient step on the mean, and also on the precision P if ``move_precision`` is true.
 
         .. math:: x = \rho\, (E_q[\partial^2 E / \partial h^2] / P - 1), \quad P \leftarrow P (1 + x + x^2 / 2), \quad
             \mu \leftarrow \mu - \rho\, P^{-1} E_q[\partial E / \partial h]
@@ -102,7 +102,7 @@ class GaussianPosterior(Posterior):
 
 
 class LinearGaussianPosterior(GaussianPosterior):
-    r"""The posterior q(h|v) = N(A v + a, diag s^2), whose s is the same for every v (Bao et al. 2021, appendix F.4).
+    r"""The posterior q(h|v) = N(A v + a, diag s^2), where s does not depend on v (Bao et al. 2021, appendix F.4).
 
     Args:
         v_dim: The size of v.
@@ -132,8 +132,8 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
     .. math:: s(v) = a + (b - a) / (1 + e^{-l(v)})
 
-    where l is the number that would otherwise be the log standard deviation. For a noisy v of a kind that is rare in
-    training, an unbounded standard deviation may be e^20, and a single such latent ends the run. If E is convex in h
+    where l is the number that would otherwise be the log standard deviation. For a noisy v that is rare in training,
+    an unbounded standard deviation may be e^20, and a single such latent makes the run fail. If E is convex in h
     and contains the term :math:`|h|^2 / (2 r^2)`, the exact posterior is nowhere wider than r, which is then a natural
     upper bound.
 
@@ -206,7 +206,7 @@ class EncoderPosterior(GaussianPosterior):
 
 
 class SpectralEncoderPosterior(EncoderPosterior):
-    r"""The posterior of BiDVL's residual networks: spectrally normalised linear maps, and variances below one.
+    r"""The posterior of BiDVL's residual networks, with spectrally normalised linear maps and variances below one.
 
     .. math:: \log \sigma^2(v) = -\log(1 + e^{A g(v) + a})
 
@@ -233,6 +233,6 @@ class SpectralEncoderPosterior(EncoderPosterior):
         )
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the mean and the (negative) log standard deviation of q(h|v), each of shape (B, H)."""
+        """Compute the mean and the log standard deviation, which is negative, of q(h|v), each of shape (B, H)."""
         mean, raw = super().moments(v)
         return mean, -0.5 * softplus(2 * raw)

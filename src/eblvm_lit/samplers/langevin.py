@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics, to sample from a model, and in training with noise that the caller draws."""
+"""Unadjusted Langevin dynamics, for samples from a model and, with noise drawn by the caller, for training."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Langevin(Dynamics):
     def run_with_ratio(
         self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        r"""Run the chains as in :meth:`run`; return also each chain's log-ratio of transition densities, shape (B,).
+        r"""Run the chains like :meth:`run`, and also return each chain's log-ratio of transition densities, shape (B,).
 
         It is the log density of the reverse transition minus that of the forward transition,
 
@@ -112,11 +112,11 @@ class Langevin(Dynamics):
 
     @property
     def settings(self) -> list[Any]:
-        """The settings on which samples depend, for the digest that names the cache of samples."""
+        """The settings on which samples depend, whose hash identifies cached samples."""
         return [type(self).__qualname__, self.n_steps, self.step_size, self.noise_std, *map(torch.as_tensor, self.box)]
 
     def within(self, low: Tensor | float, high: Tensor | float) -> Langevin:
-        """Return the same dynamics with chains that start at v uniform in a box.
+        """Return a copy whose chains start at v drawn uniformly from a box.
 
         Args:
             low: The lower end of the box, a number or a tensor that broadcasts to the shape of one v.
@@ -148,7 +148,7 @@ class Langevin(Dynamics):
         low: Tensor | float = 0.0,
         high: Tensor | float = 1.0,
     ) -> Tensor:
-        """Draw the last v of n independent chains.
+        """Run n independent chains and return their final v.
 
         The chains move v if the model has a free energy, and v and h together otherwise. They start at v uniform in a
         box and at h ~ N(0, I).
@@ -172,7 +172,7 @@ class Langevin(Dynamics):
 def langevin_steps(
     chains: Chains, noise: SampleNoise, drift: float, scales: Sequence[float]
 ) -> Iterator[tuple[Tensor, ...]]:
-    r"""Yield the variables after each step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
+    r"""Yield the variables after each Langevin step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
 
     Args:
         chains: The B chains.
