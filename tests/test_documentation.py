@@ -39,7 +39,8 @@ DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 OWN = ROOT / "examples" / "own_parts"
 # Pages whose Python blocks are run. The blocks of EXAMPLES are rows of cases.py and files of the folder OWN.
-PYTHON_PAGES = [ROOT / "README.md", DOCS / "python.md", DOCS / "concepts.md"]
+PYTHON_PAGES = [ROOT / "README.md", DOCS / "concepts.md"]
+LONG_PYTHON_PAGES = [DOCS / "python.md"]  # its blocks take ten seconds, and are run by the slow half
 FLAGS = {
     **dict.fromkeys(("-m", "--multirun", "--help", "--hydra-help", "--resolve"), 1),
     **dict.fromkeys(("--cfg", "--info", "--package"), 2),
@@ -370,7 +371,18 @@ def test_the_papers_are_cited_alike():
 # --- examples ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [block for page in PYTHON_PAGES for block in blocks(page, "python")], ids=str)
+@pytest.mark.parametrize(
+    "block",
+    [
+        *(block for page in PYTHON_PAGES for block in blocks(page, "python")),
+        *(
+            pytest.param(block, marks=pytest.mark.slow, id=str(block))
+            for page in LONG_PYTHON_PAGES
+            for block in blocks(page, "python")
+        ),
+    ],
+    ids=str,
+)
 def test_python_on_a_page_runs(block, tmp_path, unrendered, monkeypatch):
     """Run a block of Python as it is printed, but with fewer iterations."""
     monkeypatch.chdir(tmp_path)
