@@ -26,6 +26,7 @@ IMAGES = {
     *(".jpx", ".mpo", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
 }
 PACKING = "__MACOSX"  # a folder that macOS adds to archives
+PREPARED = "prepared"  # the folder of decoded images, which lies among the images if data.root is the folder of images
 
 
 class Found(NamedTuple):
@@ -69,7 +70,7 @@ def folders_of_splits(
 
 def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
     entries = visible(path)
-    folders = [entry for entry in entries if entry.is_dir() and entry.name != PACKING]
+    folders = [entry for entry in entries if entry.is_dir() and not _is_ignored(entry)]
     splits = [folder for folder in folders if folder.name.lower() in SPLITS]
     if split_folders is False or not (splits or split_folders):
         return {"train": path}
@@ -102,7 +103,7 @@ def list_images(folder: Path) -> Found:
     files: list[Path] = []
     skipped: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != PACKING]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_ignored(Path(top, name))]
         for name in names:
             path = Path(top, name)
             kind = _kind(name)
@@ -121,7 +122,7 @@ def list_images(folder: Path) -> Found:
 def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
     """Return the class of each file, the direct subfolder of ``folder`` that contains it; None without subfolders."""
     within = [path.relative_to(folder).parts for path in files]
-    empty = {path.name for path in visible(folder) if path.is_dir() and path.name != PACKING}
+    empty = {path.name for path in visible(folder) if path.is_dir() and not _is_ignored(path)}
     empty -= {parts[0] for parts in within if len(parts) > 1}
     if empty:
         raise DataError(f"{folder / min(empty)} holds no images: fill the folder or take it away.")
@@ -130,6 +131,13 @@ def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
     if loose := [parts[0] for parts in within if len(parts) == 1]:
         raise DataError(f"{folder} holds folders and the image {loose[0]}: it must hold only folders or only images.")
     return [parts[0] for parts in within]
+
+
+def _is_ignored(folder: Path) -> bool:
+    """Return whether a folder is neither a split nor a class: one that macOS adds, or that of the decoded images."""
+    if folder.name == PREPARED:
+        return not any(_kind(path.name) == "image" for path in folder.rglob("*") if path.is_file())
+    return folder.name == PACKING
 
 
 def _kind(name: str) -> str:
