@@ -40,10 +40,10 @@ class Parts(NamedTuple):
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
-    """Return the number of iterations in one step of Lightning's loop, at most the configured number.
+    """Return the number of iterations per step of Lightning's loop, which is at most ``cfg.iterations_per_batch``.
 
-    It divides the configured number and the intervals of validation, logging and callbacks, so that each of these runs
-    at exactly its iterations.
+    The number divides the configured one and the intervals of validation, logging and callbacks, so that each of these
+    runs at exactly its iterations.
 
     Example:
         >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
@@ -55,7 +55,7 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         return 1  # Lightning's overfit_batches counts batches, each of which must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
-        # the callback nonfinite sets no limit, because it checks every iteration within a batch
+        # the interval of nonfinite is ignored: this callback sees each iteration, even if one batch holds several
         if name != "nonfinite" and node is not None and node.get("every"):
             moments.append(node.every)
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)

@@ -29,7 +29,7 @@ PACKING = "__MACOSX"  # a folder that macOS adds to archives
 
 
 class Found(NamedTuple):
-    """The images below a folder, sorted by path, their classes, if subfolders are classes, and the skipped files."""
+    """The images below a folder, sorted by path; the class of each, or None without class folders; skipped files."""
 
     files: list[Path]
     classes: list[str] | None
