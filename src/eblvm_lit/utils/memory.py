@@ -25,7 +25,7 @@ MMAP_MAX = -4
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Let glibc keep the memory of freed CPU tensors for reuse inside the block, and return it to the system afterwards.
+    """Let glibc keep the memory of freed CPU tensors for reuse inside the block, and then return it to the system.
 
     Otherwise the memory goes back to the system, which clears each page before it is used again: an iteration of BiDVL
     on CIFAR10 then takes 6.7 s of processor time and 107,000 page faults, instead of 5.9 s and 2,600.
