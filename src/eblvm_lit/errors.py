@@ -4,7 +4,7 @@ __all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "Non
 
 
 def escaped(text: str) -> str:
-    r"""Escape control characters and characters that cannot be encoded, which file names may contain.
+    r"""Escape the control characters and unencodable characters that file names may contain.
 
     Example:
         >>> print(escaped("two\nlines \udcff"))
@@ -26,7 +26,7 @@ class DataError(EblvmError):
 
 
 class ConfigError(EblvmError):
-    """The configuration names something that does not exist, or parts that do not fit together."""
+    """The configuration names something that does not exist, or objects that cannot be used together."""
 
 
 class NonFiniteError(EblvmError):

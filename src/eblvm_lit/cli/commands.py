@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def start(name: str, config_name: str) -> None:
-    """Compose the configuration from the command line, and pass it to a function of :mod:`eblvm_lit.runs.run`.
+    """Run ``train`` or ``evaluate`` of :mod:`eblvm_lit.runs.run` with the configuration from the command line.
 
     Args:
         name: The name of the function, ``train`` or ``evaluate``.
@@ -111,7 +111,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
 
 
 def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
-    """Return the configuration, with a model chosen by the shape of the user's own data unless ``kind`` is given."""
+    """Return the configuration with a model that fits the shape of the user's data, unless ``kind`` is given."""
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
 

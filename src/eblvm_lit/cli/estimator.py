@@ -150,11 +150,14 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return self._table(X, reset=False)
 
     def _table(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
-        """Validate a table with scikit-learn's ``validate_data``, which is cast to Any because its stub lacks types."""
+        """Validate a table with scikit-learn's ``validate_data``.
+
+        The cast to Any is needed because the stub of this function lacks types.
+        """
         return cast(Any, validate_data)(self, X, dtype=(np.float64, np.float32), **options)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Compute the log-density of rows in nats, shape (n,); it is high where the training rows are dense."""
+        """Compute the log-density of each row in nats, shape (n,); densities are high where training rows are dense."""
         x = self._rows(X)
         return self.run_.log_likelihood(x) if np.isfinite(self.log_partition_) else -self.run_.free_energy(x)
 

@@ -16,7 +16,7 @@ SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another
 
 
 def fitted_kind(cfg: DictConfig) -> str:
-    """Read the data of a configuration, and return the option of the group ``kind`` that fits their shape."""
+    """Read the configured data, and return the option of the group ``kind`` that fits the shape of an example."""
     from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs do not need it
     from eblvm_lit.data.kinds import kind_of
     from eblvm_lit.runs.instantiate import instantiate, packages_of
@@ -25,10 +25,11 @@ def fitted_kind(cfg: DictConfig) -> str:
 
 
 def fitting_words(words: Sequence[str]) -> list[str]:
-    """Return the override ``kind=...`` that fits the user's data file, before the whole configuration is composed.
+    """Return the override ``kind=...`` that fits the user's data file, as a list with one element or none.
 
-    A command may therefore also set keys of the model and the method that this option chooses. The list is empty if the
-    words name no file, several files or a kind, or if the file cannot be read; the run then reports the error.
+    The option is found before the whole configuration is composed, so that a command may also set keys of the model and
+    the method that this option chooses. The list is empty if the words name no file, several files or a kind, or if the
+    file cannot be read; the run then reports the error.
 
     Args:
         words: The words of the command line.

@@ -105,7 +105,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """Suggest KEY=VALUE if Hydra accepts it, either with the other options of the command line or without them."""
+    """Suggest KEY=VALUE if Hydra accepts this override, with or without the other options of the command line."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
@@ -127,7 +127,7 @@ def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
 
 
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Map each key and group that a run with the chosen options uses to its spelling on the command line.
+    """Return the keys and groups that a run with these options uses, each with its spelling on the command line.
 
     A group that is placed elsewhere is written ``group@place``. Keys whose value refers to a whole group, such as
     ``${model}``, are left out.

@@ -48,7 +48,7 @@ class CheckOutputFolder(Callback):
 
 
 def _make(config: DictConfig, kind: str) -> Path:
-    """Create the folder of a ``run`` or ``sweep``; one that the user named or another process created is reused."""
+    """Create the folder of a ``run`` or ``sweep``, or reuse it if the user named it or another process created it."""
     typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
     named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
     # Lightning's rank_zero_only reads the same variables, but takes seconds to import

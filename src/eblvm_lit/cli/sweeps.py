@@ -58,7 +58,7 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Set the folder of a resumed sweep and the direction of a search; refuse a sampler seed in a shared study."""
+        """Set the folder of a resumed sweep and the direction of a search; refuse a seed for a shared Optuna study."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
@@ -102,7 +102,7 @@ class Sweep(Callback):
 
 
 def _asked(task: list[str]) -> list[str]:
-    """Return the overrides of a sweep or a job without ``sweep.*``, which only says how a sweep is started."""
+    """Return the overrides of a sweep or a job, except ``sweep.*``, because those only say how a sweep is started."""
     return [text for text in task if not text.lstrip("+").startswith("sweep.")]
 
 

@@ -210,7 +210,7 @@ class ArrayFile(PixelData):
         return Splits(*(as_integers(digests_of(part)) for part in self._examples().parts))
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Find the shape of an example and the scaling of v, and a smaller batch size if there are too few examples.
+        """Find the shape of an example, the scaling of v, and, if there are too few examples, a smaller batch size.
 
         Returns:
             The values, which a run keeps in its configuration, and a line that says what was understood.

@@ -86,7 +86,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return repr(self)
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Choose values, based on the data files, for options that the user has not set; by default none.
+        """Choose values for options that the user has not set, based on the data files; the default chooses none.
 
         A run does this before it builds anything else, and stores the values in its configuration.
 
@@ -107,7 +107,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def example_digests(self) -> Splits | None:
-        """Return a digest of each example that :meth:`load` returns, int64 of shape (n,), in the same order.
+        """Return digests of the examples that :meth:`load` returns, in the same order: int64 of shape (n,) per split.
 
         By default there are none. A data set whose files may change between runs has them: checkpoints keep them, so
         that a resumed run and an evaluation find examples that were trained on.
@@ -115,7 +115,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for checkpoints: sorted digests of each split, and of examples used for training earlier.
+        """Return the state for checkpoints: sorted digests of each split's examples, and of earlier training examples.
 
         Lightning stores the state under the name of the class. Data without digests have no state.
         """
@@ -132,7 +132,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
-        """Return n such that the first n training examples are not also in the given split; by default all of them."""
+        """Return how many training examples, counted from the first, are not in the given split; by default, all."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
@@ -165,7 +165,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             raise DataError(f"{where} contains {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch to the values that models receive: bytes to float32, v = batch / 255; floats are kept."""
+        """Convert a batch to the values v that models receive: v = batch / 255 for bytes; floats are kept."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
@@ -191,7 +191,10 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def log_unit_of_v(self) -> float:
-        r"""The log-volume of a unit cube of v in the data's units, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`."""
+        r"""The sum of the logarithms of :attr:`unit_of_v`, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`.
+
+        It is the log-volume of a unit cube of v in the units of the data.
+        """
         return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
 
     @property
@@ -253,7 +256,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 
     def indices_at(self, iteration: int) -> torch.Tensor:
-        """Return which training examples are in the batch of an iteration: their int64 indices in the training split.
+        """Return the training-split indices (int64) of the examples in the batch of an iteration.
 
         They depend only on the seed and the iteration.
         """
@@ -288,7 +291,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
 
 def range_of(values: torch.Tensor) -> tuple[float, float]:
-    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of its length on each side.
+    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of this range on each side.
 
     Example:
         >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))

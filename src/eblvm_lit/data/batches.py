@@ -66,7 +66,7 @@ class BatchStream:
         self._last: tuple[int, torch.Tensor] | None = None  # the most recently used epoch and its order
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices, in order, of the examples in the batch of an iteration, over all processes."""
+        """Return the ordered indices of the examples in the batch of an iteration, also those of other processes."""
         epoch, i = divmod(position, -(-len(self.array) // self.batch_size))
         if self._last is None or self._last[0] != epoch:
             order = torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
@@ -137,7 +137,7 @@ class RepeatedBatches:
         return -(-len(self.array) // self.batch_size)
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices of the examples in the batch of an iteration, counted over all passes."""
+        """Return the indices of the examples in the batch of an iteration; iterations are counted over all passes."""
         start = position % len(self) * self.batch_size
         return torch.arange(start, min(start + self.batch_size, len(self.array)))
 

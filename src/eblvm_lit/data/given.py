@@ -118,7 +118,7 @@ def _column(values: Any, name: str) -> np.ndarray:
 
 
 def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> torch.Tensor:
-    """Convert examples to the input shape of a model, and uint8 images to its range of values.
+    """Reshape examples to the input shape of a model, and convert uint8 images to the model's range of values.
 
     Args:
         given: Examples of any type that :func:`examples_in` accepts. Images may be (n, C, H, W), (n, H, W, C) or, if

@@ -88,7 +88,7 @@ class HubData(ArrayFile):
 # Cached, because a run builds its data three times, but should decode the images only once.
 @functools.lru_cache(maxsize=1)
 def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
-    """Load a data set, and draw splits that it lacks from its training examples."""
+    """Load a data set, and draw missing splits from the training examples."""
     found = _loaded(source)
     given: list[Any] = [None, None, None]
     for name, part in found.items():
@@ -185,7 +185,7 @@ def _same_shape(source: Source, rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _labels(part: Any, label: str | None) -> np.ndarray | None:
-    """Return the labels of a split as numbers or names; None if it has none or they are -1, the Hub's missing label."""
+    """Return the labels of a split as numbers or names; None if there are none, or if they are -1 (unknown)."""
     if label is None or label not in part.features:
         return None
     labels = np.asarray(part[label][:])

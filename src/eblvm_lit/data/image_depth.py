@@ -69,7 +69,7 @@ def _has_32_bits(image: Image.Image) -> bool:
 
 
 def in_eight_bits(path: Path, image: Image.Image, white: float | None) -> Image.Image:
-    """Convert an image to 8 bits per value: x -> round(255 min(x, white) / white).
+    """Convert an image to 8 bits per value: each value x becomes round(255 min(x, white) / white).
 
     Args:
         path: The file of the image.

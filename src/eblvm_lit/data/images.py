@@ -63,7 +63,7 @@ class PixelData(ArrayDataModule):
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Mirror each image of a batch (B, *event_shape) with probability ½ if ``flip``; on the CPU and in place."""
+        """Mirror each image of a CPU batch (B, *event_shape) in place with probability ½, if ``flip`` is set."""
         if self.flip:
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
@@ -175,7 +175,7 @@ class ImageDataModule(PixelData):
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
-        """Return n such that the first n training images are not also in the given split.
+        """Return how many training images, counted from the first, are not in the given split.
 
         Validation images that are also used for training come last among the training images.
         """
@@ -185,7 +185,7 @@ class ImageDataModule(PixelData):
 
 @dataclass(kw_only=True, eq=False)
 class SmallImageDataModule(ImageDataModule):
-    """Images of 32 x 32 pixels, or smaller ones for quick experiments, obtained by average pooling.
+    """Images of 32 x 32 pixels, which can be reduced by average pooling for quick experiments.
 
     Args:
         root: Folder of the files; missing files are downloaded to it.

@@ -73,7 +73,7 @@ class ArraysToStore(NamedTuple):
     contents: dict[str, dict[str, np.ndarray]]
 
     def overrides(self, words: Sequence[str] = ()) -> list[str]:
-        """Return the overrides that select these arrays as a run's data, and a kind of model for their shape.
+        """Return the overrides that select these arrays as a run's data, and a kind of model that fits their shape.
 
         Args:
             words: The user's overrides, which may choose another kind.
@@ -148,7 +148,7 @@ def _pair(given: Any) -> tuple[Any, Any]:
 
 
 def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
-    """Return the arrays of one file by name: examples ``x``, and ``y`` (labels) and ``columns`` (names) if given."""
+    """Return the named arrays of one file: examples ``x`` and, if given, labels ``y`` and column names ``columns``."""
     found = examples_in(given, name)
     values = found.values if found.values.dtype != np.float16 else found.values.astype(np.float32)
     content = {"x": values}

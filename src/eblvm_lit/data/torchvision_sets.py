@@ -193,7 +193,7 @@ class SVHN(TorchvisionImages):
 
 @dataclass(kw_only=True, eq=False)
 class CelebA(ImageDataModule):
-    """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
+    """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 binary attributes.
 
     The papers use it in two ways, whose FIDs are not comparable:
 

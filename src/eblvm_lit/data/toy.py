@@ -91,7 +91,7 @@ class Checkerboard(ToyDataModule):
     bounds = ((-0.25, 1.25), (-0.25, 1.25))
 
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw v = (u + k) / 2, shape (n, 2), with u uniform on the unit square and k ∈ {0, 1} uniform."""
+        """Draw n points v = (u + k) / 2, shape (n, 2), with u uniform on the unit square and k uniform on {0, 1}."""
         square = torch.randint(2, (n, 1), generator=generator)
         return (torch.rand(n, 2, generator=generator, dtype=torch.float32) + square) / 2
 

@@ -26,7 +26,7 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["SampleCache"]
 
-N_EXAMPLES = 1000  # the number of training images that the digest includes
+N_EXAMPLES = 1000  # the maximum number of training images that enter the digest in the folder's name
 
 
 class SampleCache(DrawnAsTheRun, ImageSource):
@@ -132,7 +132,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Read images 0 to n - 1, shape (n, C, H, W), from a folder; also return a mask (n,) of those that exist."""
+    """Return images 0 to n - 1, shape (n, C, H, W), from a folder, and a mask (n,) of those that exist there."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

@@ -28,7 +28,7 @@ N_LATENTS = 10_000  # chains use the posterior means of at most this many traini
 
 
 class ChainDraws(Draws):
-    """Samples drawn by a sampler's chains on F(v), on E(v, h), or on E(., h) at latents h of training examples.
+    """Samples drawn by chains on the free energy F(v), on E(v, h), or on E(., h) with latents h of training examples.
 
     Args:
         sampler: The sampler that runs the chains.
@@ -68,7 +68,7 @@ class ChainDraws(Draws):
 
     @property
     def kind(self) -> str | None:
-        """The sampler's kind of chains, see :class:`~eblvm_lit.samplers.sampler.Sampler`; None if none is possible."""
+        """The ``kind`` of chains of :class:`~eblvm_lit.samplers.sampler.Sampler`; None if sampling is not possible."""
         return self.sampler.kind_for(self.energy, self.method.parts.posterior, torch.empty(0))
 
     @cached_property
@@ -95,7 +95,7 @@ class ChainDraws(Draws):
         return self.data.as_float(self.data.splits.train[:n])
 
     def of_means(self) -> Draws | None:
-        """Return the same Gibbs chains with the means E[v|h] as results; None for other dynamics."""
+        """Return Gibbs chains that yield the means E[v|h] instead of samples; None for other dynamics."""
         if not isinstance(self.sampler.dynamics, Gibbs):
             return None
         sampler = copy.copy(self.sampler)

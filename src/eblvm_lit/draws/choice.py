@@ -99,7 +99,7 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Return the draws of a method: from its generator or, without one, from a sampler.
+    """Return the object that draws a method's samples, with its generator or, if it has none, by a sampler's chains.
 
     The sampler is that of the configuration; a :class:`FittingSampler` chooses the dynamics that suit the model.
 
@@ -129,7 +129,7 @@ def draws_of(
     energy = method.parts.energy
     chosen = as_sampler(sampler, energy)
     if isinstance(chosen, FittingSampler):
-        # A class that defines image_shape as a property has images; accessing the property would read their files.
+        # A class that defines image_shape as a property has images; accessing the property would read the files.
         images = type(data).image_shape is not None or data.image_shape is not None
         chosen = chosen.fitting(energy, images=images)
     draws = ChainDraws(chosen, method, data, starts=starts, boxed=True)
@@ -137,7 +137,7 @@ def draws_of(
 
 
 class DrawnAsTheRun:
-    """The base of metrics and image sources that use the same samples as the run.
+    """The base class of metrics and image sources that draw samples with the sampler or generator of the run.
 
     Args:
         sampler: The run's sampler; see :func:`draws_of`.
@@ -149,5 +149,5 @@ class DrawnAsTheRun:
         self.generator = GeneratedImages(langevin=langevin)
 
     def draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Return the method's draws, or None if the model cannot be sampled."""
+        """Return the object that draws the method's samples, or None if the model cannot be sampled."""
         return draws_of(method, data, self.sampler, generator=self.generator)

@@ -23,7 +23,7 @@ __all__ = ["GeneratedImages", "GeneratorDraws"]
 
 
 class GeneratedImages(ImageSource):
-    """A source of a generator's images G(h) for h ~ p(h).
+    """A source of images G(h) from a generator G, with latents h ~ p(h).
 
     h is drawn from N(0, I), or from a learnt prior by Langevin steps that start at samples of N(0, I).
 
@@ -60,7 +60,7 @@ class GeneratedImages(ImageSource):
         return data.image_shape is not None and self.draws(method) is not None
 
     def draws(self, method: Method) -> Draws | None:
-        """Return the draws of the method's generator, or None if it has none.
+        """Return the object that draws images with the method's generator, or None if the method has no generator.
 
         The result is also None if the model has a learnt prior and no Langevin steps are given to sample it.
         """

@@ -16,7 +16,7 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Compute, in chunks, the posterior means E_q[h|v] of examples or, without a posterior, the encoder's outputs.
+    """Compute the posterior means E_q[h|v] of examples in chunks; without a posterior, compute the encoder's outputs.
 
     Args:
         method: A method with a posterior or an encoder, on any device.
@@ -42,5 +42,5 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Return the examples as flat vectors, scaled as the models receive them, float32, shape (n, D)."""
+    """Flatten the examples to float32 vectors, shape (n, D), with the values that the models receive."""
     return torch.cat([data.as_float(part).flatten(1) for part in rows.split(ROWS)]).numpy()

@@ -125,7 +125,7 @@ def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
 
 @styled_text
 def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
-    """Draw a metric with confidence intervals against time, with the Pareto front, and, if measured, against memory."""
+    """Plot a metric with confidence intervals and the Pareto front against time and, if measured, against memory."""
     points = costs(groups, metric)
     panels = {"seconds": "seconds of training", "memory": "memory of an iteration, MiB"}
     panels = {column: label for column, label in panels.items() if points[column].notna().any()}

@@ -26,7 +26,7 @@ def interval(values: pd.Series) -> tuple[float, float]:
 
 
 def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, str]:
-    """Test the difference between the means of ``a`` and ``b``, paired if they share seeds, else by Welch's t test.
+    """Test the difference between the means of ``a`` and ``b``: paired t test if seeds are shared, else Welch's t test.
 
     The test is paired if all seeds of one of them are also seeds of the other.
 

@@ -93,9 +93,9 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
 
 
 def declare_all() -> None:
-    """Import all modules that declare metrics, with units and whether higher is better; this takes seconds.
+    """Import all modules that declare metrics, their units, and whether higher is better; this takes seconds.
 
-    It is needed for runs that have not stored these declarations in their folder.
+    The import is needed for runs that have not stored these declarations in their folder.
     """
     for package in (evaluation, callbacks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -208,7 +208,7 @@ def _data_name(run: Run) -> str:
 
 
 def _with_size(group: Group, groups: Sequence[Group]) -> str:
-    """Return the name of the data set, followed by the image size if the groups differ in it.
+    """Return the name of the data set, followed by the image size if the groups have different sizes.
 
     Metrics of images of different sizes cannot be compared, so that each size counts as a data set.
     """

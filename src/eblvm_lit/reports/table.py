@@ -38,7 +38,7 @@ UNITS = {
 
 
 class Published(NamedTuple):
-    """A published number with its source; ``differs`` says how the run was trained differently, or is empty."""
+    """A published number with its source; ``differs`` says how the run was trained differently, if it was."""
 
     value: float = math.nan
     source: str = ""
@@ -135,7 +135,7 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """Mark the best mean on each data set, and the best mean of each method on it, if there are several to compare."""
+    """Mark the best mean per data set, and per method on each data set, where at least two means can be compared."""
     marks = pd.Series("", summary.index, dtype=object)
     way = summary["metric"].map(direction)
     for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):
@@ -145,7 +145,7 @@ def _best(summary: pd.DataFrame) -> pd.Series:
 
 
 def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float = math.nan, mark: str = "") -> str:
-    r"""Format a mean with two digits of the standard deviation, and the confidence interval on a second line.
+    r"""Format a mean and its standard deviation, to two digits, with the confidence interval on a second line.
 
     Example:
         >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)
@@ -162,7 +162,7 @@ def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float
 
 
 def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Make one table of texts for each data set; a metric with published numbers is followed by their column."""
+    """Make one table of texts per data set; a column of published numbers follows each metric that has such numbers."""
     found = {}
     for data, of_data in summary.groupby("data", sort=False):
         rows = [i for i, group in enumerate(groups) if group.data == data]

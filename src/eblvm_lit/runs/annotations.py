@@ -142,7 +142,7 @@ def check_values(
 
 
 def _converted(value: Any, taken: Any) -> bool:
-    """Return whether pydantic has converted a value to a number or boolean, at any depth (not a list to a tuple)."""
+    """Return whether pydantic has converted a value, at any depth, to a number or boolean; lists may become tuples."""
     values, takens = ([*part.values()] if isinstance(part, dict) else part for part in (value, taken))
     inside = zip(values, takens, strict=False) if isinstance(value, dict | list) else ()
     return any(itertools.starmap(_converted, inside)) or type(value) not in TAKEN.get(type(taken), (type(value),))
@@ -185,7 +185,7 @@ def _wanted(message: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as YAML writes it, shortened; for an object, the name of its class."""
+    """Return a value as a short text in the notation of YAML; for an object, return the name of its class."""
     text = reprlib.repr(value) if value is None or isinstance(value, str | int | float | list) else type(value).__name__
     return {"None": "null", "True": "true", "False": "false", "dict": "a mapping"}.get(text, text)
 
@@ -211,7 +211,7 @@ def typed_key(node: Any, path: str, steps: Steps) -> str:
 
 
 def _source(root: Any, steps: Sequence[str | int]) -> tuple[list[str | int], Any]:
-    """Follow the interpolations ``${...}`` along a path, and return the keys of the source and the value there."""
+    """Follow the interpolations ``${...}`` along a path, and return the path and the value to which they lead."""
     found: list[str | int] = []
     value = root
     for step in steps:

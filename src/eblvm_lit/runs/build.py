@@ -40,10 +40,10 @@ class Parts(NamedTuple):
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
-    """Return the number of iterations in one step of Lightning's loop, at most the configured number.
+    """Return the number of iterations per step of Lightning's loop, which is at most ``cfg.iterations_per_batch``.
 
-    It divides the configured number and the intervals of validation, logging and callbacks, so that each of these runs
-    at exactly its iterations.
+    The number divides the configured one and the intervals of validation, logging and callbacks, so that each of these
+    runs at exactly its iterations.
 
     Example:
         >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}

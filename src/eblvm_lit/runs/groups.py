@@ -33,12 +33,12 @@ def composing() -> initialize_config_dir:
 
 
 def options_of(group: str) -> list[str]:
-    """Return the options of a group in conf/; files named ``_*.yaml`` are not options, but are included by them."""
+    """Return the options of a group in conf/; files named ``_*.yaml`` are not options, but are included by options."""
     return sorted(path.stem for path in (conf_folder() / (group or "none")).glob("[!_]*.yaml"))
 
 
 def choice_of(key: str, value: Any) -> str:
-    """Return the end of an error message: the group that chooses the object at a key, if there is such a group.
+    """Return the end of an error message: the options to choose for a key, or a full stop if no group sets the key.
 
     Args:
         key: The key of the part.

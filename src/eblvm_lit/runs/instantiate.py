@@ -180,7 +180,7 @@ def _within(module: str, packages: Sequence[str]) -> bool:
 
 
 def _cause(error: Exception, plain: Any, path: str) -> BaseException:
-    """Return the cause of an error; for invalid arguments, a ConfigError that names their key and their class.
+    """Return the cause of an error; for invalid arguments of a class, return a ConfigError with its name and key.
 
     Hydra 1.3 wraps the cause in its own error, whose text contains the key; 1.4 adds the key as a note.
     """
@@ -196,7 +196,7 @@ def _cause(error: Exception, plain: Any, path: str) -> BaseException:
 
 
 def misfit(path: str, target: type, error: BaseException) -> ConfigError:
-    """Return the error for invalid arguments of a class; for an unknown argument, it suggests the most similar name.
+    """Return the error for invalid arguments of a class; if an argument is unknown, suggest the most similar name.
 
     Example:
         >>> print(misfit("error", ConfigError, ValueError("Too many.")))

@@ -123,7 +123,7 @@ def _costs(parts: Parts) -> dict[str, float]:
 
 
 def estimators(parts: Parts) -> dict[str, str]:
-    """For each metric with several estimators, describe the one used; the keys are metric names without a split."""
+    """Describe the estimator of each metric that has several; the keys are metric names without the split."""
     found: dict[str, str] = {}
     for callback in parts.callbacks.values():
         if isinstance(callback, Evaluation):

@@ -105,7 +105,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
 
 
 def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
-    """Describe each learning rate that jumps on resuming, by its last value before and its first value after.
+    """Describe each learning rate that jumps on resuming: the last value before and the first value after.
 
     A rate is named if the schedule of this run would have given the checkpoint's last iteration another rate.
 
@@ -196,7 +196,7 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
-    """Return the keys whose values differ although they must be equal, with both values as text.
+    """Find the settings that must be equal but differ; return both values of each as text, by key.
 
     A value that comes from another key by ``${...}`` is reported once, under that key: ``optimizer.lr``, for instance,
     sets the learning rates of both levels.
@@ -242,7 +242,7 @@ def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, t
 
 
 def _sources(node: Any, keys: Sequence[str]) -> list[str]:
-    """Return the paths that the interpolations ``${...}`` at a key, or at one of its parents, refer to."""
+    """Return the paths to which the interpolations ``${...}`` at a key, or at one of its parents, refer."""
     for key in keys:
         if not isinstance(node, Mapping):
             break

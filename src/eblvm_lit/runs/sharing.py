@@ -103,7 +103,7 @@ def save_pretrained(
 
 
 def _rounded(run: TrainedRun) -> TrainedRun:
-    """Return the run with parameters rounded to half precision, so that its samples and log Z match the file."""
+    """Return the run with parameters rounded to half precision, so that samples and log Z are those of the file."""
     method = copy.deepcopy(run.method)
     method.load_state_dict({name: _halved(value).to(value.dtype) for name, value in method.state_dict().items()})
     return type(run)(
@@ -132,7 +132,7 @@ def _halved(value: Tensor) -> Tensor:
 
 
 def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
-    """Return the tensors of the file: parameters, buffers needed after training, initial states of chains, log Z."""
+    """Return the tensors to store: parameters, buffers needed after training, initial states of chains, and log Z."""
     unshared = run.method.unshared_buffers()
     state = {name: value for name, value in run.method.state_dict().items() if name not in unshared}
     state |= {f"{STARTS}{name}": value for name, value in run.starts.items()}
@@ -145,7 +145,7 @@ def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
 
 
 def _config(run: TrainedRun) -> dict[str, Any]:
-    """Return the settings that a loaded model needs, and the command that trained it, without paths of this machine."""
+    """Return the settings needed to load the model, and the training command, both without paths on this machine."""
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))

@@ -127,7 +127,7 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
 
 
 def _begin_with(method: Method, trained: Method, name: str) -> None:
-    """Copy parameters from a trained method to a new run, for all networks that both of them have.
+    """Copy parameters from a trained method to a new run, for all networks that both methods have.
 
     Args:
         method: The method of the new run.

@@ -134,7 +134,7 @@ class TrainedRun:
         return self.data.in_units(self._seen(split))
 
     def _seen(self, split: str) -> Tensor:
-        """Return all v of a split as the model sees them."""
+        """Return all examples of a split as the model receives them, shape (n, *event)."""
         return self.data.as_float(getattr(self.data.splits, split)).to(self._like)
 
     # ------------------------------------------------------------------ results
@@ -156,7 +156,10 @@ class TrainedRun:
 
     @property
     def _like(self) -> Tensor:
-        """A tensor with the dtype and device of the model; Lightning tracks these only for the method as a whole."""
+        """A tensor with the dtype and device of the energy, or of the method if it has no energy.
+
+        Lightning records a dtype and a device only for the method as a whole.
+        """
         return tensor_of(self.method if self.energy is None else self.energy, self.method.device)
 
     def _generator(self, seed: int, *keys: str) -> torch.Generator:
@@ -215,7 +218,7 @@ class TrainedRun:
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler in the run's configuration, or the default sampler, ``annealed``, if it has none."""
+        """The sampler in the run's configuration; if there is none, the default sampler ``annealed``."""
         node = self.config.get("sampler")
         chosen = None if node is None else instantiate(node, "sampler", self.packages)
         if not isinstance(chosen, Sampler | Dynamics | None):
@@ -229,7 +232,7 @@ class TrainedRun:
         return {} if draws is None else draws.starts
 
     def _points(self, v: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Convert examples to v on the model's device, with the model's dtype if none is given."""
+        """Convert examples to inputs v on the model's device, with the given dtype or, without one, the model's."""
         like = self._like
         data = self._shapes
         points = as_points(v, data, self.method.event_shape).to(like.device)
@@ -358,7 +361,7 @@ class TrainedRun:
     def free_energy(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
     @torch.no_grad()
     def free_energy(self, v: Any) -> Any:
-        r"""Compute the free energy of v, with the latents summed out, :math:`F(v) = -\log p(v) - \log Z`.
+        r"""Compute the free energy :math:`F(v) = -\log p(v) - \log Z`, in which the latents are summed out.
 
         It ranks examples where log Z is unknown: outliers have high energies. If columns are standardised, the density
         is that in the units of the data. The module :attr:`energy` has the joint energy E(v, h).
@@ -387,7 +390,7 @@ class TrainedRun:
         return alike(by_rows(in_float64(energy).free_energy, ROWS, points) + self._shapes.log_unit_of_v, v)
 
     def learn_log_partition(self) -> None:
-        """Copy log Z from the final metrics, if they contain it and were computed at this iteration.
+        """Copy log Z from the final metrics, if these were computed at the current iteration and include log Z.
 
         The caller makes sure that the metrics belong to the current parameters.
         """
@@ -396,7 +399,7 @@ class TrainedRun:
             self._log_z.setdefault(digest(self.energy), (log_z, error))
 
     def log_partition(self) -> tuple[float, float]:
-        """Compute log Z of the current parameters and its standard error, in nats; the error is 0 if log Z is exact.
+        """Compute log Z and its standard error, in nats, for the current parameters; the error of an exact log Z is 0.
 
         The computation is that of the run's log-likelihood metric, and is done once for each set of parameters. For
         the trained parameters, the values are read from the run's metrics or the shared model's files if they are

@@ -45,7 +45,7 @@ def pasteable(key: str, value: str) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """Return the known name that is most similar to a given one, mainly in its last word; None if none is similar.
+    """Return the known name most similar to a given one, or None; the last words of dotted names matter most.
 
     Args:
         name: The given name, such as a key with a typing error.

@@ -48,6 +48,6 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
-    """Return the plain attributes of a module, because modules with equal tensors may still differ in them."""
+    """Return the attributes of a module that are plain values; they may differ even if all tensors are equal."""
     plain = bool, int, float, str, tuple
     return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}

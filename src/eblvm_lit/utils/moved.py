@@ -59,7 +59,10 @@ def with_present_names(node: Any) -> Any:
 
 
 def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
-    """Replace old sampler keys: the flag ``deep_images_only``, and ``n_steps`` and ``step_size`` outside the sampler.
+    """Update the sampler settings of an older version to the current classes and keys.
+
+    The flag ``deep_images_only`` is replaced by the class ``FittingSampler``. ``n_steps`` and ``step_size``, formerly
+    arguments of the object that uses the sampler, become arguments of the sampler.
 
     Example:
         >>> _with_present_samplers({"_target_": "eblvm_lit.samplers.sampler.Sampler", "deep_images_only": True})

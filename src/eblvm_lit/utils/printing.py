@@ -40,7 +40,7 @@ class RunLog(logging.FileHandler):
         return [file.stat().st_mtime_ns for file in files if file.is_file()]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record to the file, or keep it until the run has started and write it then."""
+        """Write a record to the file once the run has started; until then, keep the record in memory."""
         self._waiting.append(record)
         while self._waiting and self._records() != self._before:
             super().emit(self._waiting.pop(0))

@@ -12,7 +12,7 @@ from eblvm_lit.errors import escaped
 
 __all__ = ["FILE", "UNKNOWN", "WORDS", "Declares", "Quantity", "direction", "learn", "quantity"]
 
-FILE = "quantities.json"  # whether higher is better, and the unit, for processes that do not import the metrics
+FILE = "quantities.json"  # stores units, and whether higher is better, for processes that do not import the metrics
 
 
 class Quantity(NamedTuple):
@@ -31,8 +31,8 @@ class Quantity(NamedTuple):
 
 
 UNKNOWN = Quantity()
-KNOWN: dict[str, Quantity] = {}  # by the names that classes declare, which may be patterns
-STORED: dict[str, Quantity] = {}  # by the names of runs' metrics, which are never patterns
+KNOWN: dict[str, Quantity] = {}  # what classes declare, by the name of a metric or a pattern of names
+STORED: dict[str, Quantity] = {}  # what runs have stored, by the name of a metric
 WORDS: list[dict[str, str]] = []  # values for the fields {...} in declared names
 
 
@@ -63,7 +63,7 @@ class Declares:
 
 
 def quantity(name: str) -> Quantity:
-    """Return what is known about a reported number; ``UNKNOWN`` if no imported class declares and no run has stored it.
+    """Return what an imported class declares, or a run has stored, about a reported number; else ``UNKNOWN``.
 
     Args:
         name: The name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
@@ -81,9 +81,9 @@ def direction(name: str) -> int:
 
 
 def learn(folder: Path) -> bool:
-    """Read the unit of each final metric of a run, and whether higher is better, including metrics of user packages.
+    """Read the units of a run's final metrics, and whether higher is better, from the file in the run's folder.
 
-    Returns whether the run has stored any.
+    The file includes metrics of user packages. Returns whether the run has stored any units.
 
     Raises:
         ValueError: If the file is damaged.

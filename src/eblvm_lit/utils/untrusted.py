@@ -89,7 +89,7 @@ def read_tensors(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-            # archive members that are folders, which torch does not read, or suspiciously large pickles
+            # suspicious archive members: folders, which torch does not read, and pickles that are far too large
             odd = [
                 x for x in members if x.external_attr & 16 or (x.filename.endswith(".pkl") and x.file_size > 32 * MOST)
             ]

@@ -50,7 +50,7 @@ class Contents(NamedTuple):
     damaged: np.ndarray
 
     def digests(self, rows: np.ndarray | None = None) -> list[bytes]:
-        """Return the digests, as bytes, of the images with the given indices, by default of all."""
+        """Return the digests of the images with the given indices, or of all images, as bytes."""
         return [row.tobytes() for row in (self.digest if rows is None else self.digest[rows])]
 
 
@@ -62,7 +62,7 @@ class _Content(NamedTuple):
 
 
 def contents_of(files: Sequence[Path], *, folder: Path, name: str, check: bool = False) -> Contents:
-    """Read all files and store a description of their images; later calls load it unless a file has changed.
+    """Describe the images in all files; the description is cached on disk, and made again if a file has changed.
 
     10,000 JPEG files of 153 MB together take 2 seconds on two cores; decoding them takes 17.
 
@@ -106,7 +106,7 @@ def contents_of(files: Sequence[Path], *, folder: Path, name: str, check: bool =
 
 
 def stamps_of(files: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Return the path, size and modification time of each file, to detect changes; -1 for a broken symbolic link."""
+    """Return the path, size and modification time of each file, to detect changes; broken symbolic links have -1."""
     found = (path.stat() if path.exists() else None for path in files)
     return [
         (str(path), -1, -1) if stat is None else (str(path), stat.st_size, stat.st_mtime_ns)

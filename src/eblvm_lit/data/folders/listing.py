@@ -30,7 +30,7 @@ PREPARED = "prepared"  # the folder of decoded images, which lies among the imag
 
 
 class Found(NamedTuple):
-    """The images below a folder, sorted by path, their classes, if subfolders are classes, and the skipped files."""
+    """The images below a folder, sorted by path; the class of each, or None without class folders; skipped files."""
 
     files: list[Path]
     classes: list[str] | None
