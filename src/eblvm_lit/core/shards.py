@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The weight of this shard's mean in the mean over all rows: the shard's fraction of the rows."""
+        """The shard's fraction of all rows, which is the weight of the shard's mean in the mean over all rows."""
         return len(self.rows) / self.n
 
 
@@ -159,7 +159,7 @@ class ShardedMinibatch(Minibatch):
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """Return the minibatch of n examples, of which v are in this process: a shard, or all if n is too small to divide.
+    """Return the minibatch of n examples, of which this process has v: a shard, or all n if n is too small to divide.
 
     Raises:
         ConfigError: If v has another number of examples than the shard, which happens if Lightning's
