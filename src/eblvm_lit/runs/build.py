@@ -55,7 +55,7 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         return 1  # Lightning's overfit_batches counts batches, each of which must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
-        # the callback nonfinite sets no limit, because it checks every iteration within a batch
+        # The callback nonfinite is left out: it checks each iteration of a batch, not only the last one.
         if name != "nonfinite" and node is not None and node.get("every"):
             moments.append(node.every)
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
