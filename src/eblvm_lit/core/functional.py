@@ -288,14 +288,14 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
 
 
 class SharedFeatures(Params):
-    r"""Parameters bundled with features f = g(x), which are computed once and reused in all later gradients.
+    r"""Parameters bundled with the features of some points, which are computed once and reused in all later gradients.
 
     :func:`share_features` makes one for each iteration. :func:`grad` differentiates with respect to these parameter
     tensors themselves, and not to aliases of them, because f depends on these tensors.
 
     Attributes:
         points: The points x.
-        value: The features f, connected to the parameters by the autograd graph, or a constant after :func:`detached`.
+        value: The features f = g(x), connected to the parameters by autograd, or a constant after :func:`detached`.
     """
 
     def __init__(self, params: Mapping[str, Tensor], points: Tensor, value: Tensor | None = None) -> None:

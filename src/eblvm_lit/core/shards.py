@@ -113,7 +113,9 @@ class ShardedMinibatch(Minibatch):
         return self.shard.n
 
     def mean(self, x: Tensor) -> Tensor:
-        r"""Compute :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
+        r"""Compute the mean over all examples, given the mean x over this process' examples.
+
+        It is :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
 
         The result is differentiable to any order and inside ``torch.func``. If a loss is the weighted mean of the
         losses J_r of the processes, process r differentiates only J_r. The mean of these gradients is the gradient of

@@ -174,7 +174,7 @@ class HypergradientBias(
     def exact_reference(
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
-        """Compute phi* and the hypergradient at phi* in closed form, for a GRBM with the linear Bernoulli posterior."""
+        """Compute the optimum phi* and its hypergradient in closed form, for a GRBM with linear Bernoulli posterior."""
         model = cast(GRBM, method.energy)
         points = method.objective.perturb(v, noise["data"])
         energy = bind(model, theta)
@@ -197,7 +197,10 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield N and the hypergradient of N steps unrolled from the optimum phi*, for several N up to ``n_series``."""
+        """Yield N and the hypergradient of N steps unrolled from the optimum phi*, for several N up to ``n_series``.
+
+        The hypergradient is computed as a series.
+        """
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
         for n in range(self.n_series + 1):

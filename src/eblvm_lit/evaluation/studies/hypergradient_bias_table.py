@@ -46,7 +46,7 @@ class HypergradientBiasTable(NamedTuple):
 
     @styled
     def figure(self) -> Figure:
-        """Draw the bias against N, with one curve per K, and the distance between phi and its optimum against K."""
+        """Draw the hypergradient's bias, and the distance of phi from its optimum, against the numbers of steps."""
         figure = new_figure(8, 3.4)
         left, right = figure.subplots(1, 2)
         left.set_title("bias of the hypergradient")

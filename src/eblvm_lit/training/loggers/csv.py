@@ -102,6 +102,6 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write the file if there are unsaved rows; a run that is refused before it logs must not change the file."""
+        """Write the file if there are unsaved rows; a run that fails before it logs must not change the file."""
         if self._unsaved:
             self.save()
