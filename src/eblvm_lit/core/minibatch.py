@@ -51,7 +51,7 @@ class Minibatch:
         return tensors
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather the rows x (B, ...) of all processes in the order of the minibatch, shape (n, ...), differentiably."""
+        """Gather the rows x (B, ...) of all processes into one differentiable tensor (n, ...), in minibatch order."""
         return x
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:

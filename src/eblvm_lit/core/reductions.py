@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["comm_counter", "gather_shards", "weighted_means"]
 
-# Counts this process' "calls" of the all-reduce below, and the "bytes" of the reduced tensors.
+# How many times this process has called the all-reduce below ("calls"), and how many bytes it has reduced ("bytes").
 comm_counter: Counter[str] = Counter()
 
 
@@ -19,7 +19,7 @@ comm_counter: Counter[str] = Counter()
     "eblvm_lit::sum_over_processes", mutates_args=(), schema="(Tensor[] row, float weight, Tensor? after) -> Tensor"
 )
 def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa: ARG001
-    """Concatenate tensors into one vector, and compute its weighted sum over all processes in one all-reduce.
+    """Concatenate tensors into one vector, and sum the weighted vectors of all processes in one all-reduce.
 
     The compiler neither traces nor removes this custom operator. If traced, the concatenation would become a kernel
     that takes several times as long as copies. ``after`` is the result of the preceding sum in a compiled iteration;
@@ -80,12 +80,12 @@ class _Gather(torch.autograd.Function):
 
 
 def weighted_means(tensors: list[Tensor], weight: float) -> tuple[Tensor, ...]:
-    r"""Compute the weighted sum :math:`\sum_r w_r x_r` over processes r for several tensors in one all-reduce.
+    r"""Compute weighted sums of several tensors over all processes r, :math:`\sum_r w_r x_r`, in one all-reduce.
 
     The result is differentiable to any order and inside ``torch.func``.
 
     Args:
-        tensors: The tensors x, of any shapes, which are the same in all processes.
+        tensors: The tensors x, of any shapes; the shapes are the same in all processes.
         weight: The weight w_r of this process; the weights of all processes sum to one.
     """
     return _Mean.apply(weight, *tensors)

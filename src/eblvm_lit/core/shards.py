@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The weight of this shard's mean in the mean over all rows: the shard's fraction of the rows."""
+        """The shard's fraction of all rows, which is the weight of the shard's mean in the mean over all rows."""
         return len(self.rows) / self.n
 
 
@@ -113,7 +113,9 @@ class ShardedMinibatch(Minibatch):
         return self.shard.n
 
     def mean(self, x: Tensor) -> Tensor:
-        r"""Compute :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
+        r"""Compute the mean over all examples, given the mean x over this process' examples.
+
+        It is :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
 
         The result is differentiable to any order and inside ``torch.func``. If a loss is the weighted mean of the
         losses J_r of the processes, process r differentiates only J_r. The mean of these gradients is the gradient of
@@ -159,7 +161,7 @@ class ShardedMinibatch(Minibatch):
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """Return the minibatch of n examples, of which v are in this process: a shard, or all if n is too small to divide.
+    """Return the minibatch of n examples, of which this process has v: a shard, or all n if n is too small to divide.
 
     Raises:
         ConfigError: If v has another number of examples than the shard, which happens if Lightning's

@@ -32,7 +32,9 @@ EXCESS = 1.5
 
 
 def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: float = N_STDS) -> Tensor:
-    """Compute the share of samples (n, 2) within ``n_stds`` standard deviations of each centre (C, 2), shape (C,).
+    """Compute, for each of C centres, the share of samples within ``n_stds`` standard deviations of it, shape (C,).
+
+    ``samples`` has shape (n, 2), and ``centres`` shape (C, 2).
 
     Example:
         >>> v = torch.tensor([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [2.0, 0.0]])
@@ -43,9 +45,10 @@ def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: floa
 
 
 def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
-    r"""Compute the mass of a single Gaussian within 3 standard deviations of each of C modes, shape (C,).
+    r"""Compute the probability of each mode under a single Gaussian, shape (C,) for a mixture with C modes.
 
-    The Gaussian has the mean and the covariance of the mixture.
+    The Gaussian has the mean and the covariance of the mixture. A mode is the disc within 3 standard deviations of its
+    centre.
 
     .. math:: \int_{|v - \mu_c| \le 3 s_c} N(v; \bar\mu, \Sigma)\, dv, \quad
         \Sigma = \tfrac1C \sum_c (\mu_c - \bar\mu)(\mu_c - \bar\mu)^\top + s_c^2 I
@@ -83,7 +86,7 @@ class Modes(
         "rarest_mode": Quantity(1, "", "the smallest share of a mode, in units of its fair share"),
     },
 ):
-    r"""The number of a Gaussian mixture's modes that the model's samples cover, and the share of samples near a mode.
+    r"""The number of modes of a Gaussian mixture that the model's samples cover, and the share of samples near a mode.
 
     A sample belongs to a mode if it is within 3 standard deviations of its centre. The fair share of each of C modes
     is 1 / C. A mode counts as found if it has at least ``min_share`` times its fair share of the samples, and at least

@@ -40,7 +40,7 @@ class OutlierSet(ABC):
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Return m outliers, shape (m, *event), on the device and with the dtype of the data v; the set chooses m."""
+        """Return m outliers (m, *event) with the dtype and device of the data v; each outlier set chooses m."""
 
 
 class _Uniform(OutlierSet):
@@ -51,7 +51,7 @@ class _Uniform(OutlierSet):
         self.high = high
 
     def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw uniform numbers with the dtype and device of the data v; its extreme values replace missing bounds."""
+        """Draw uniform numbers with the dtype and device of v; missing bounds are the minimum and maximum of v."""
         low = v.min() if self.low is None else self.low
         high = v.max() if self.high is None else self.high
         return low + (high - low) * torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)

@@ -26,7 +26,7 @@ NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduc
 
 class LinearProbe(
     Metric,
-    emits={  # for pixels, higher is not better: these accuracies do not depend on the method
+    emits={  # higher is not better for accuracies on pixels, because these do not depend on the method
         NAMES[0]: Quantity(1, "", "the accuracy of a linear classifier of posterior means"),
         NAMES[1]: Quantity(0, "", "the accuracy of the same classifier of pixels"),
         NAMES[2]: Quantity(0, "", "the accuracy of the same classifier of as many principal components as latents"),
@@ -106,7 +106,7 @@ class LinearProbe(
         return {name: self.accuracy(pair, known) for name, pair in zip(NAMES, features, strict=False)}
 
     def accuracy(self, features: tuple[np.ndarray, ...], labels: tuple[np.ndarray, np.ndarray]) -> float:
-        """Train the classifier on n examples, and test it on m other examples.
+        """Train the linear classifier on the training features, and return its accuracy on the test features.
 
         Args:
             features: The features for training, shape (n, D), and for testing, shape (m, D).

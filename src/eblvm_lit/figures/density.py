@@ -118,7 +118,7 @@ class Density(Picture):
         return figure
 
     def _histogram(self, v: Tensor, bounds: Window) -> Tensor:
-        """Compute the data's histogram as a density, shape (n_bins, n_bins); axis 0 is y, axis 1 is x."""
+        """Compute a histogram of the data v as a density, shape (n_bins, n_bins); axis 0 is y, axis 1 is x."""
         edges = [torch.linspace(*bound, self.n_bins + 1, dtype=torch.float64) for bound in bounds]
         counts = torch.histogramdd(v.double().cpu(), edges).hist
         area = math.prod((high - low) / self.n_bins for low, high in bounds)

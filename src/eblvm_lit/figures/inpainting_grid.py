@@ -89,7 +89,7 @@ class Inpainting(Picture):
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
-        times = (self.n_completions, *[1] * (v.ndim - 1))  # first completions of all images, then second ones
+        times = (self.n_completions, *[1] * (v.ndim - 1))  # the first completion of each image, then the second of each
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
         h = None
         if self.latents == "posterior":

@@ -21,13 +21,13 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
 
-# the labels of the three and of the two images in the published figures
+# the class labels of the images in the published figures: SQUARE for three images, LINE for two
 SQUARE = (0, 1, 4)
 LINE = (1, 7)
 
 
 class Interpolation(Picture):
-    r"""A figure of samples of p(v|h), or of G(h), at latents h interpolated between those of test images.
+    r"""A figure of samples of p(v|h), or of G(h), at latents h interpolated between the latents of test images.
 
     The latents lie on a parallelogram that the latents a, b and c of three images span, and on lines between the
     latents a and b of two images:
@@ -118,7 +118,7 @@ class Interpolation(Picture):
             return draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
-        """Return the images that define each line: two test images or, if ``rho`` is given, one training image."""
+        """Return the images that define each line: two test images, or one training image if ``self.rho`` is given."""
         if self.rho is None:
             return list(labelled_examples(data, LINE, self.n_lines))
         options = {"generator": generator, "device": generator.device}

@@ -132,7 +132,7 @@ def _plain(value: float, _: int | None = None) -> str:
 
 @styled
 def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png",), dpi: int = DPI) -> list[Path]:
-    """Write a figure atomically to one file per format, including legends beside its axes.
+    """Write a figure, including legends beside the axes, atomically to one file per format.
 
     Args:
         figure: The figure.

@@ -24,7 +24,9 @@ def _standard_log_prob(eps: Tensor) -> Tensor:
 
 
 class StandardNormal(NoiseDistribution):
-    """The noise distribution N(0, I), the published choice, which does not depend on the data.
+    """The standard normal distribution N(0, I) as the noise distribution, as in the published code.
+
+    It does not depend on the data.
 
     Reference: Bao et al. 2020 and 2021, code.
 
@@ -38,12 +40,12 @@ class StandardNormal(NoiseDistribution):
         return noise
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Compute log p_n(y), shape (B,)."""
+        """Compute the log-density log p_n(y) of each y, shape (B,)."""
         return _standard_log_prob(y)
 
 
 class FittedNormal(NoiseDistribution):
-    r"""The noise distribution N(m, C) with the mean and covariance of the training split.
+    r"""The normal distribution N(m, C) with the mean m and the covariance C of the training split.
 
     .. math:: C = Q\, \mathrm{diag}(s^2)\, Q^\top, \quad s_i = \max(\sqrt{\lambda_i}, \mathrm{min\_std})
 
@@ -74,7 +76,7 @@ class FittedNormal(NoiseDistribution):
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:
-        """Create the buffers of N(0, I), unless this distribution has already been fitted."""
+        """Create the buffers, with the values for N(0, I), unless this distribution has already been fitted."""
         if getattr(self, "fitted", False):
             return
         d = math.prod(event_shape)
@@ -85,7 +87,7 @@ class FittedNormal(NoiseDistribution):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Compute the mean and covariance of the training split, unless already known (e.g. from a checkpoint)."""
+        """Compute the mean and covariance of the training split, unless they are known, e.g. from a checkpoint."""
         if self.fitted:
             return
         n = 0
@@ -110,10 +112,13 @@ class FittedNormal(NoiseDistribution):
         self.fitted.fill_(True)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Compute samples m + Q s eps of N(m, C), shape (B, *event), from standard normal noise eps."""
+        """Transform standard normal noise (B, *event) into samples of N(m, C) of the same shape.
+
+        A sample is m + Q (s * noise), with the axes Q and the standard deviations s of C.
+        """
         return self.mean + ((noise.flatten(1) * self.std) @ self.axes.T).view_as(noise)
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Compute log p_n(y), shape (B,)."""
+        """Compute the log-density log p_n(y) of each y, shape (B,)."""
         eps = ((y - self.mean).flatten(1) @ self.axes) / self.std
         return _standard_log_prob(eps) - self.std.log().sum()

@@ -18,7 +18,7 @@ from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
 
-# The key of the moving averages that callbacks=ema adds to a checkpoint: a dictionary with the names of state_dict.
+# The key under which callbacks=ema adds moving averages to a checkpoint, as a dictionary with the keys of state_dict.
 AVERAGES = "averages"
 
 
@@ -65,7 +65,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:
-    """Load the parameters and buffers of a checkpoint into a method, which takes on their dtype.
+    """Load a checkpoint's parameters and buffers into a method, after converting the method to their dtype.
 
     A shared model lacks the buffers that only training needs; these keep their current values.
 

@@ -21,7 +21,7 @@ DOUBLE = "64-true"
 def choose_precision(
     wanted: str, method: Method, device: torch.device, before: str | None = None
 ) -> tuple[str, str | None]:
-    """Return the precision of a run, and the reason for it in words if ``auto`` has chosen it.
+    """Return the precision of a run and, if ``auto`` has chosen it, the reason as a phrase.
 
     Args:
         wanted: The value of ``trainer.precision``.

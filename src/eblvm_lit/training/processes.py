@@ -60,7 +60,7 @@ def claimed_by_run(folder: Path) -> Iterator[None]:
 
 
 def check_launch(n_nodes: int) -> None:
-    """Refuse a launch that would wait forever for missing processes, or write into several folders.
+    """Raise an error for a launch that would wait forever for missing processes, or write into several folders.
 
     Args:
         n_nodes: The number of machines.
@@ -94,7 +94,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     Raises:
         EblvmError: The first error that was raised in a process, or the reason why the processes have stopped.
     """
-    # hide the agent's messages, because the errors raised below say the same in one sentence
+    # hide the elastic agent's messages, because the errors raised below say the same in one sentence
     logging.getLogger("torch.distributed.elastic").propagate = False
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
@@ -120,12 +120,12 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
 
 
 def _stopped(number: int, advice: str) -> InterruptedRunError:
-    """Return the error for a signal that has stopped the processes; their own messages name the iteration."""
+    """Return the error for a signal that has stopped all processes; the processes' own messages name the iteration."""
     return InterruptedRunError(f"Stopped by {signal.Signals(number).name}; {advice}", number)
 
 
 def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
-    """Return the error of the first failed process as one sentence; None if the user cannot correct the error."""
+    """Return the first failed process' error in one sentence, or None if the user cannot correct the error."""
     rank, failure = error.get_first_failure()
     if isinstance(failure.message, str):  # the process exited without a Python exception
         return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
@@ -139,7 +139,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
     """Run the function in one of the child processes."""
     end_with_parent()
-    os.setsid()  # so that Ctrl-C reaches only the agent, which passes it on once
+    os.setsid()  # a new session, so that Ctrl-C reaches only the elastic agent, which passes it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():
         logging.disable(logging.WARNING)

@@ -33,7 +33,7 @@ class NeighbourCriterion(RowCriterion):
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
-    """Yield squared distances between B rows of x and all m rows of y, shape (B, m), minus a rounding allowance."""
+    """Yield squared distances, minus a rounding allowance, of B rows of x from all m rows of y, shape (B, m)."""
     of_y = y.square().sum(-1)
     size = max(1, ELEMENTS // len(y))
     for first in range(0, len(x), size):
@@ -43,7 +43,7 @@ def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
 
 
 def squared_radii(x: Tensor, k: int) -> Tensor:
-    """Compute the squared distance of each feature vector from its k-th nearest neighbour, shape (n,).
+    """Compute the squared distance between each of n feature vectors and its k-th nearest neighbour, shape (n,).
 
     Args:
         x: Feature vectors, shape (n, D), float64, n > k.
@@ -59,7 +59,7 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the balls that contain each vector of x, and the vectors of x in each ball; balls are centred at y.
+    """Count the balls around the vectors y that contain each vector of x, and the vectors of x in each ball.
 
     Args:
         x: Feature vectors, shape (n, D), float64.

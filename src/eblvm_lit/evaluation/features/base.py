@@ -14,7 +14,7 @@ __all__ = ["FeatureExtractor", "Features", "Titles"]
 
 
 class Features(NamedTuple):
-    """The output of a network for B images: features (B, D), and class logits (B, K), or None if it has no classes."""
+    """The output of a network for B images: features (B, D), and class logits (B, K) or, without classes, None."""
 
     rows: Tensor
     logits: Tensor | None
@@ -29,7 +29,7 @@ class Titles(NamedTuple):
     suffix: str = ""  # appended to the names of all other criteria
 
     def of(self, criterion: str) -> str:
-        """Append the suffix to the name of a criterion that has no field of its own.
+        """Append the network's suffix to the name of a criterion that has no field in this tuple.
 
         Example:
             >>> Titles("fd_raw", "kd_raw", "raw_score", "_raw").of("precision")
@@ -73,7 +73,7 @@ class FeatureExtractor(ABC):
 
     @abstractmethod
     def extract(self, images: Tensor) -> Features:
-        """Compute the features of images, and class logits if the network has any, without gradients.
+        """Compute, without gradients, the features of images, and the class logits if the network returns them.
 
         Args:
             images: Grey or colour images, uint8, shape (B, C, H, W).

@@ -68,7 +68,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
-    """Compute the fraction of test labels, or of all test attributes' values, that the network predicts correctly."""
+    """Compute the fraction of the test split's labels or attribute values that the network predicts correctly."""
     images = data.splits.test
     labels = cast(Splits, data.labels).test
     right = 0

@@ -51,10 +51,12 @@ class Sandwich(NamedTuple):
 
 
 def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEstimate:
-    """Estimate log Z as logmeanexp(log w) + log Z_0; log a warning if few chains have most of the weight.
+    """Estimate log Z from the log importance weights; log a warning if few chains have most of the weight.
+
+    The estimate is logmeanexp(log w) + log Z_0, where Z_0 is the partition function of the base model.
 
     Args:
-        log_weights: The log weight of each chain, shape (n,), n >= 2.
+        log_weights: The log importance weight log w of each chain, shape (n,), n >= 2.
         log_z_base: The exact log Z_0 of the base model.
 
     Example:
@@ -67,7 +69,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     log_z = float(shift + w.mean().log()) + log_z_base
     error = float(w.std() / (w.mean() * math.sqrt(n)))
     ess = float(w.sum().square() / w.square().sum())
-    if not ess - 1 >= FEWEST * (n - 1):  # not written with <, so that NaN warns, too
+    if not ess - 1 >= FEWEST * (n - 1):  # written with not, so that NaN also causes a warning
         log.warning(
             "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
             "more than its standard error says. Raise n_betas.",
@@ -77,7 +79,9 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
 
 
 def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:
-    """Estimate log Z as log Z_0 - logmeanexp(log w), from the log weights of chains with E[w] = Z_0 / Z.
+    """Estimate log Z from the log importance weights of reversed chains, which start at samples of the model.
+
+    The weights have the expectation E[w] = Z_0 / Z, so the estimate is log Z_0 - logmeanexp(log w).
 
     Example:
         >>> reversed_estimate(torch.full((9,), 2.0, dtype=torch.float64), 5.0)
@@ -144,7 +148,7 @@ class AIS:
 
     @torch.no_grad()
     def log_weights(self, energy: GRBM, generator: torch.Generator, start: Tensor | None = None) -> Tensor:
-        """Run the chains, and return their log weights, shape (n_chains,), float64.
+        """Run the chains, and return their log importance weights, shape (n_chains,), float64.
 
         Args:
             energy: The GRBM.
@@ -156,7 +160,7 @@ class AIS:
         std = energy.visible_std()
         b = energy.b
         c = energy.c
-        pull = (std.square().unsqueeze(-1) * U).T.contiguous()  # E[v|h] = b + beta h @ pull
+        pull = (std.square().unsqueeze(-1) * U).T.contiguous()  # at beta, v given h has the mean b + beta h @ pull
         betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
         v = b.new_empty(self.n_chains, len(b))
         u = b.new_empty(self.n_chains, len(c))
@@ -169,9 +173,9 @@ class AIS:
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
         with progress_bar("log Z by AIS", self.n_betas - 1) as on_step:
             for k in range(1, self.n_betas):
-                # The quadratic part of F does not depend on beta, and cancels in the difference.
+                # The quadratic part of the free energy F does not depend on beta, and cancels in the difference.
                 log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
-                if k < self.n_betas - 1:  # no weight depends on a sweep at the last beta
+                if k < self.n_betas - 1:  # no importance weight depends on a sweep at the last beta
                     h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)
                     v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
                     torch.addmm(c, v, U, out=x)

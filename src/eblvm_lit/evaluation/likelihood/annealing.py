@@ -22,7 +22,7 @@ NARROWEST = 0.1
 
 
 class NormalBase(NamedTuple):
-    r"""The normal distribution N(m, S S') at which annealing starts.
+    r"""The normal distribution at which annealing starts, with mean m and covariance S S'.
 
     Chains move in the whitened variable z with :math:`x = m + S z`, which is N(0, I) under this base.
 
@@ -36,7 +36,7 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """Fit the base to examples v (n, D); its standard deviations are at least a tenth of the largest one.
+        """Fit the base to examples v (n, D), with all standard deviations at least a tenth of the largest one.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
@@ -49,11 +49,11 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def standard(cls, dim: int, like: Tensor) -> NormalBase:
-        """Return the base N(0, I) in ``dim`` dimensions, with the type and the device of ``like``."""
+        """Return the base N(0, I) in ``dim`` dimensions, with the dtype and device of ``like``."""
         return cls(like.new_zeros(dim), torch.eye(dim, dtype=like.dtype, device=like.device))
 
     def join(self, other: NormalBase) -> NormalBase:
-        """Return the base of two independent variables, concatenated."""
+        """Return the joint normal distribution of two independent variables, this one and ``other``, concatenated."""
         return NormalBase(torch.cat([self.mean, other.mean]), torch.block_diag(self.root, other.root))
 
     def colour(self, z: Tensor) -> Tensor:
@@ -65,7 +65,10 @@ class NormalBase(NamedTuple):
         return torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False).T
 
     def log_partition(self) -> float:
-        r"""Return log Z of :math:`e^{-|z|^2 / 2}` as a function of x: :math:`\tfrac D2 \log 2\pi + \log \det S`."""
+        r"""Return the log partition function of this distribution: :math:`\tfrac D2 \log 2\pi + \log \det S`.
+
+        It is the logarithm of the integral of :math:`e^{-|z|^2 / 2}` over x.
+        """
         return 0.5 * len(self.mean) * math.log(2 * math.pi) + float(self.root.diagonal().double().log().sum())
 
 
@@ -136,7 +139,7 @@ def anneal(
     last = len(schedule) - 1
     for k, (beta, size) in enumerate(schedule[1:], start=1):
         log_w += (beta - schedule[k - 1][0]) * (0.5 * z.square().sum(-1) - unrounded(target, z)).double()
-        if k < last:  # no weight depends on a move at the last temperature
+        if k < last:  # no importance weight depends on a move at the last temperature
             z = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size).x
         if on_step is not None:
             on_step(1)

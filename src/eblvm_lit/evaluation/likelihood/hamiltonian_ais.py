@@ -96,7 +96,7 @@ class HamiltonianAIS:
         return Sandwich(estimate_from_log_weights(up, log_z_base), reversed_estimate(down, log_z_base))
 
     def free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Estimate F(v) for each example with one chain of latents h, annealed from N(0, I) to p(h|v).
+        """Estimate the free energy F(v) of each example with one chain of latents h, annealed from N(0, I) to p(h|v).
 
         Args:
             energy: A model with real latents.
@@ -136,7 +136,7 @@ class HamiltonianAIS:
         n: int,
         pilot: RowEnergy | None = None,
     ) -> tuple[Tensor, list[tuple[float, float]]]:
-        """Run n chains from base to target; return log weights, and pairs of inverse temperature and step size.
+        """Run n chains from base to target; return log importance weights, and (inverse temperature, step size) pairs.
 
         The chains that adapt the step sizes use the energy ``pilot``, which may have fewer chains than the target, or
         the target if ``pilot`` is None.

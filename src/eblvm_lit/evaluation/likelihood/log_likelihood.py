@@ -46,7 +46,7 @@ class LogLikelihood(
         "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
     },
 ):
-    r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
+    r"""The mean log-likelihood of the examples, in nats: :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
     log Z is computed in the first of these ways that the energy supports; :meth:`describe` says in which:
 
@@ -160,7 +160,7 @@ class LogLikelihood(
         return found
 
     def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean of F and its standard error over the first ``hamiltonian_ais.n_chains`` examples."""
+        """Estimate the mean free energy of the first ``hamiltonian_ais.n_chains`` examples, and its standard error."""
         ais = cast(HamiltonianAIS, self.hamiltonian_ais)
         twice = torch.cat([v[: ais.n_chains]] * 2)
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))

@@ -17,10 +17,10 @@ __all__ = ["VisibleQuadrature"]
 
 MAX_DIM = 2
 MAX_NODES = 2**22  # largest number of nodes of a grid
-GROWING_NODES = 2**18  # largest number of nodes while the box is still widened; only the final box gets more
+GROWING_NODES = 2**18  # largest number of nodes while the box is being widened; only the final box gets more nodes
 MAX_DOUBLINGS = 40  # largest number of doublings of the box
-RESOLVED = 0.1  # if log Z changes by at most this between two grids, in nats, widen the box before refining the grid
-GROWTH = 0.6  # increase of log Z per doubling, in nats, that counts as unbounded; F constant along a line gives log 2
+RESOLVED = 0.1  # widen the box before refining the grid if log Z differs by at most this many nats between two grids
+GROWTH = 0.6  # log Z counts as unbounded if doublings of the box add this many nats; F constant along a line adds log 2
 ROWS = 2**15  # number of nodes per evaluation of F
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class VisibleQuadrature:
 
     @torch.no_grad()
     def log_partition(self, energy: MarginalEnergy, v: Tensor) -> float:
-        """Compute log Z in nats; return infinity, with a warning, if log Z keeps growing with each doubling of the box.
+        """Compute log Z in nats; return infinity, with a warning, if it grows with each doubling of the grid's box.
 
         Args:
             energy: The model, in float64.
@@ -96,10 +96,10 @@ class VisibleQuadrature:
 
     @staticmethod
     def _without_end(boxes: list[float]) -> float:
-        """Return infinity, with a warning, if log Z grew without bound or the doublings ran out; else raise an error.
+        """Return infinity, with a warning, if log Z seems unbounded or MAX_DOUBLINGS is exceeded; else raise an error.
 
         Raises:
-            ConfigError: If neither holds, which means that the grid is too coarse.
+            ConfigError: If neither is the case, because the grid is too coarse.
         """
         rises = [after - before for before, after in pairwise(boxes)]
         if len(boxes) <= MAX_DOUBLINGS and (len(rises) < 3 or min(rises[-3:]) < GROWTH):
@@ -112,7 +112,7 @@ class VisibleQuadrature:
         return math.inf
 
     def _on_grid(self, energy: MarginalEnergy, centre: Tensor, half: Tensor, n: int) -> Tensor:
-        """Compute -F at the nodes of a grid, shape (n,) or (n, n)."""
+        """Compute the negative free energy at the nodes of a grid, shape (n,) or (n, n)."""
         unit = torch.linspace(-1, 1, n, dtype=centre.dtype, device=centre.device)
         axes = [c + h * unit for c, h in zip(centre, half, strict=True)]
         nodes = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).view(-1, *energy.event_shape)

@@ -115,14 +115,14 @@ class HypergradientBias(
 
     @staticmethod
     def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of the data and of the latents; it stays fixed during the study."""
+        """Draw the noise for the data and for the latents, which is used throughout the study."""
         return {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((method.n_particles,), v, generator),
         }
 
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the bi-level problem for one minibatch and one draw of noise; its optimizer is set later."""
+        """Return the bi-level problem for one minibatch and one draw of noise, for now without an optimizer."""
         points = method.objective.perturb(v, noise["data"])
 
         def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: draws no noise
@@ -142,7 +142,7 @@ class HypergradientBias(
         return WhitenedDescent(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
 
     def _descend(self, problem: BilevelProblem, theta: Params, phi: Params, n: int) -> Params:
-        """Make n gradient descent steps of phi on the lower-level loss, and return phi."""
+        """Minimise the lower-level loss by n gradient descent steps from phi, and return the new phi."""
         for _ in range(n):
             grads = grad(problem.lower, argnums=1)(theta, phi, 0)
             phi, _ = problem.optimizer.update(phi, grads, problem.state, problem.lr)
@@ -174,7 +174,7 @@ class HypergradientBias(
     def exact_reference(
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
-        """Compute phi* and the hypergradient at phi* in closed form, for a GRBM with the linear Bernoulli posterior."""
+        """Compute the optimum phi* and its hypergradient in closed form, for a GRBM with linear Bernoulli posterior."""
         model = cast(GRBM, method.energy)
         points = method.objective.perturb(v, noise["data"])
         energy = bind(model, theta)
@@ -197,7 +197,10 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield N and the hypergradient of N steps unrolled from phi*, computed as a series up to ``n_series``."""
+        """Yield N and the hypergradient of N steps unrolled from the optimum phi*, for several N up to ``n_series``.
+
+        The hypergradient is computed as a series.
+        """
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
         for n in range(self.n_series + 1):
@@ -216,12 +219,12 @@ class HypergradientBias(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on training examples for any split, because it needs more examples than v has dimensions."""
+        """Run the study on the training split, whatever ``split`` is, to have more examples than v has dimensions."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Compute the bias for each K and N, and the distance between phi after K steps and the optimum phi*.
+        """Compute the hypergradient's bias, and the distance of phi from its optimum, for each number of steps.
 
         See :meth:`ExampleMetric.compute`.
         """
@@ -244,7 +247,7 @@ class HypergradientBias(
     def _tabulate(
         self, problem: BilevelProblem, theta: Params, first: Params, best: Params, reference: Params
     ) -> HypergradientBiasTable:
-        """Measure the errors of all hypergradients, and the distances of phi from its optimum."""
+        """Compute the errors of all hypergradients, and the distances of phi from its optimum."""
         scale = _norm(reference)
         at_optimum = {n: _distance(grads, reference) / scale for n, grads in self._series(problem, theta, best)}
         biases: dict[int, dict[int, float]] = {}

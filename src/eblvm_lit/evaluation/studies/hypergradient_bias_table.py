@@ -12,7 +12,7 @@ __all__ = ["HypergradientBiasTable"]
 
 
 class HypergradientBiasTable(NamedTuple):
-    r"""The errors of hypergradients, and the distances of phi from its optimum, by numbers of steps.
+    r"""The errors of hypergradients, and the distances of phi from its optimum, for each number of steps.
 
     K is the number of lower-level steps, and N the number of unrolled steps.
 
@@ -46,7 +46,7 @@ class HypergradientBiasTable(NamedTuple):
 
     @styled
     def figure(self) -> Figure:
-        """Draw the bias against N, one curve for each K, and the distance of phi from its optimum against K."""
+        """Draw the hypergradient's bias, and the distance of phi from its optimum, against the numbers of steps."""
         figure = new_figure(8, 3.4)
         left, right = figure.subplots(1, 2)
         left.set_title("bias of the hypergradient")

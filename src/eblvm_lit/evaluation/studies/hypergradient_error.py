@@ -29,7 +29,7 @@ __all__ = ["HypergradientError"]
 
 log = logging.getLogger(__name__)
 
-ROWS = 20  # number of examples per quadrature of the marginal
+ROWS = 20  # number of examples whose marginals are computed by quadrature at a time
 N_TERMS = 100  # number of conjugate-gradient steps for the exact hypergradient
 
 
@@ -45,7 +45,7 @@ class HypergradientError(
         for suffix in ("", "_lower")
     },
 ):
-    r"""The error of a bi-level method's current hypergradient, compared with two exact gradients.
+    r"""The error of a bi-level method's current hypergradient relative to each of two exact gradients.
 
     .. math:: \bar g = \frac{1}{R} \sum_r g_r, \quad
         \mathrm{cosine} = \frac{\bar g^\top g^*}{\|\bar g\| \|g^*\|}, \quad
@@ -141,13 +141,13 @@ class HypergradientError(
         return total
 
     def marginal(self, energy: Energy) -> MarginalEnergy:
-        """Return the model with an exact marginal; if it is not tractable, the latents are integrated by quadrature."""
+        """Return the model with an exact marginal, computed by quadrature over the latents if it is not tractable."""
         if isinstance(energy, MarginalEnergy):
             return energy
         return QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)
 
     def has_marginal(self, energy: Energy, points: Tensor) -> bool:
-        """Return whether the marginal is known, in closed form or on a grid that covers p(h|v) for all points."""
+        """Return whether the marginal can be computed, in closed form or on a grid that covers p(h|v) at all points."""
         if isinstance(energy, MarginalEnergy) or not energy.continuous or energy.h_dim > 2:
             return isinstance(energy, MarginalEnergy)
         try:
@@ -171,7 +171,9 @@ class HypergradientError(
 
     @staticmethod
     def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
-        """Compare estimates (R, n) with a reference (n,): the mean's cosine and relative error, and the noise.
+        """Compute the cosine and the relative error of the mean of R estimates, given a reference, and their noise.
+
+        ``estimates`` has shape (R, n), and ``reference`` shape (n,).
 
         Example:
             >>> estimates = torch.tensor([[2.0, 0.0], [2.0, 2.0]])
@@ -200,9 +202,9 @@ class HypergradientError(
 
     @staticmethod
     def bits_lower(method: BiSM, points: Tensor, theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG004 - exact
-        """Compute KL(q || p) + F for independent binary latents: the mean of E under q, minus the entropy of q.
+        """Compute KL(q || p) + F for independent binary latents: the mean energy under q, minus the entropy of q.
 
-        As E is linear in each latent, its mean under q is E at the means of the latents.
+        As the energy E is linear in each latent, its mean under q is its value at the means of the latents.
         """
         logits = bind(method.posterior, phi).distribution_params(points)[0]
         energy = bind(method.energy, theta).energy(points, logits.sigmoid())

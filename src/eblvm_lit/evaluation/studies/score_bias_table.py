@@ -20,7 +20,7 @@ LOOKS = {"vaes": (COLOURS[0], "o"), "vages": (COLOURS[1], "s")}
 
 
 class ScoreBiasTable(NamedTuple):
-    """The biases of VaES and VaGES, their bounds, and the divergences of q from p, by size of q's perturbation.
+    """The biases of VaES and VaGES, their bounds, and the divergences of q from p, for each size of q's perturbation.
 
     Attributes:
         curves: Lists of numbers, one for each size in increasing order, under the keys ``vaes``, ``vages``,

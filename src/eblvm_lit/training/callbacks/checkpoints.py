@@ -64,21 +64,21 @@ class Checkpoints(pl.Callback):
         self.validation: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far and its iteration, for resumed runs."""
+        """Return the best value of the monitored metric so far and its iteration, for resumed runs."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value if it belongs to the metric that is monitored now."""
+        """Restore the earlier run's best value, if that run monitored the same metric."""
         best = state_dict["best"]
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Store the values of the last validation, and the names of the loggers' runs for resuming them."""
+        """Store the values of the last validation, and the names with which the loggers' runs can be resumed."""
         checkpoint["validation"] = dict(self.validation)
         checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Restore the values of the last validation; a run that resumes after its last iteration has no other."""
+        """Restore the values of the last validation, because a resumed run without iterations left makes none."""
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
@@ -90,7 +90,7 @@ class Checkpoints(pl.Callback):
             )
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Copy the checkpoints of the resumed run, even if it had no iterations left."""
+        """Copy the checkpoints of the resumed run, even if no iterations were left to train."""
         self._take_over(trainer)
 
     def _take_over(self, trainer: pl.Trainer) -> None:
@@ -126,7 +126,7 @@ class Checkpoints(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
-            logger.save()  # saved first, because a run that resumes from the checkpoint reads these curves
+            logger.save()  # the curves come first, because a run that resumes from the checkpoint reads them
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
@@ -137,7 +137,7 @@ class Checkpoints(pl.Callback):
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
         kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
         known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # ignore the user's files
-        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones are from an earlier, longer run
+        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones belong to an earlier, longer run
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
 

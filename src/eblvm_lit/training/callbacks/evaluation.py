@@ -56,7 +56,7 @@ class Evaluation(pl.Callback):
                 )
 
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
-        """Describe, by name, how the numbers with several estimators are computed; see :meth:`Metric.describe`."""
+        """Describe how each number that has several estimators is computed; see :meth:`Metric.describe`."""
         described: dict[str, str] = {}
         for metric in self.metrics.values():
             described |= metric.describe(method, data)

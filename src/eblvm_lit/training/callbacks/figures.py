@@ -85,7 +85,7 @@ class Figures(pl.Callback):
         return paths
 
     def _save(self, name: str, figure: Figure, iteration: int | None) -> list[Path]:
-        """Save a figure in all formats; if an iteration is given, save copies with its number in their names.
+        """Save a figure in all formats; if an iteration is given, also save copies with this number in the file names.
 
         Returns the PNG files without the number.
         """
@@ -96,7 +96,7 @@ class Figures(pl.Callback):
         return [file for file in files if file.suffix == ".png"]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Let each figure check that the files that it needs exist."""
+        """Check that the files that the figures need exist."""
         self.figures = applicable("figures", self.figures, pl_module, trainer.datamodule)
         for figure in self.figures.values():
             figure.prepare()

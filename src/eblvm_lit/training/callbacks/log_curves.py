@@ -38,7 +38,7 @@ class LogCurves(
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Reset the timer of the iteration rate; it starts after the first batch."""
+        """Reset the timer of the iteration rate, so that the measurement starts after the first batch."""
         self._since = None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002

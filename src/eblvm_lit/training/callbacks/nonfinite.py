@@ -49,7 +49,7 @@ class StopOnNonFinite(pl.Callback):
         # a single term of the loss is more informative than the total loss
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
         name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
-        if name is not None:  # if None, all numbers are finite, and only their sum overflows
+        if name is not None:  # None means that all numbers are finite and only their sum overflows
             level, _, quantity = name.partition("_")
             raise NonFiniteError(
                 f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "

@@ -51,7 +51,7 @@ class StartChecks(pl.Callback):
 
 
 def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
-    """Refuse minibatches and methods that cannot be split among several processes.
+    """Raise an error if the minibatches or the method cannot be divided among several processes.
 
     A run also checks this before it starts the other processes, because starting them takes a minute. Only the last
     minibatch of an epoch may be too small to be divided; if all were, all processes would do the same work.
@@ -68,7 +68,7 @@ def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
 
 
 def refuse_local_statistics(method: Method) -> None:
-    """Refuse torch's batch normalisation, because each process would compute its own statistics."""
+    """Raise an error for torch's batch normalisation, because each process would compute its own statistics."""
     for name, part in local_batch_norms(method).items():
         raise ConfigError(
             f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
@@ -77,7 +77,7 @@ def refuse_local_statistics(method: Method) -> None:
 
 
 def refuse_unmoved(method: Method) -> None:
-    """Refuse a parameter that requires a gradient but is in no parameter group, unless its network is fixed."""
+    """Raise an error for trainable parameters that are in no parameter group and not in a fixed network."""
     networks = method.networks()
     known = {id(p) for name in method.fixed for p in networks[name].parameters()}
     for group in method.groups.values():
@@ -91,7 +91,7 @@ def refuse_unmoved(method: Method) -> None:
 
 
 def refuse_still(method: Method) -> None:
-    """Refuse a parameter group whose gradients were exactly zero in all recorded iterations.
+    """Raise an error for a parameter group whose gradients were exactly zero in all recorded iterations.
 
     Single tensors without a gradient are only named in the log. A tensor has had no gradient if the moving means of its
     optimizer are zero. Tensors with one element are not named, because the additive constant of an energy cancels in
@@ -114,7 +114,7 @@ def refuse_still(method: Method) -> None:
 
 
 def refuse_shape(energy: Energy, v: Tensor) -> None:
-    """Refuse an energy that does not return one value per example: broadcasting would silently change the loss.
+    """Raise an error unless an energy returns one value per example: broadcasting would silently change the loss.
 
     Args:
         energy: The energy.

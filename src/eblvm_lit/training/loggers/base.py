@@ -21,7 +21,7 @@ from eblvm_lit.training.loggers.wandb import WandbRun
 
 __all__ = ["figure_tag", "log_figures", "log_results", "logging_to", "resume_runs", "run_names", "upload_checkpoints"]
 
-# Loggers whose runs have a name or an id, with which a resumed run can continue them.
+# Loggers whose runs have a name or an id, which a resumed run needs for continuing them.
 NAMED = (WandbRun, MLFlowRun, TrackioRun)
 
 

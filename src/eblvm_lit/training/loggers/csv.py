@@ -23,7 +23,7 @@ def read_rows(path: str | Path) -> list[dict[str, float]]:
 
 
 def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
-    """Return the rows of a file up to an iteration, as a dictionary by iteration; empty if there is no file."""
+    """Return the rows of a file up to ``iteration``, keyed by iteration; empty if there is no file."""
     if not path.is_file():
         return {}
     rows = {int(row.pop("iteration")): row for row in read_rows(path)}
@@ -102,6 +102,6 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write the file if there are unsaved rows; a run that is refused before it logs must not change the file."""
+        """Write the file if there are unsaved rows; a run that fails before it logs must not change the file."""
         if self._unsaved:
             self.save()
