@@ -15,7 +15,7 @@ __all__ = ["Divergence"]
 
 
 class Divergence(ABC):
-    """A divergence of q(h|v) from p(h|v), up to a function of v, estimated with reparametrised latents.
+    """A divergence of q(h|v) from p(h|v), up to a term that depends only on v, estimated with reparametrised latents.
 
     Args:
         n_particles: The number L of latents drawn from q(h|v) for each v.

@@ -34,7 +34,7 @@ class KL(Divergence):
     curved_as_information = True
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Estimate G, the negative evidence lower bound up to log Z, of each example, shape (B,)."""
+        """Estimate the negative evidence lower bound of each example, up to log Z, shape (B,)."""
         q_params = posterior.distribution_params(v)
         h = posterior.rsample_given(q_params, noise)
         return (posterior.log_prob_given(q_params, h) + energy.energy(v, h)).mean(0)
@@ -62,7 +62,9 @@ class IWAE(Divergence):
 
 
 def importance_weighted_bound(energy: Energy, v: Tensor, h: Tensor, log_q: Tensor) -> Tensor:
-    r"""Compute :math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, whose mean is at least F(v).
+    r"""Compute an importance-weighted estimate of the free energy F(v), whose mean is an upper bound on F(v).
+
+    .. math:: -\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))
 
     Reference: Burda et al. 2016, Eq. 8.
 

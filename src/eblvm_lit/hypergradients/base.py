@@ -74,7 +74,7 @@ class BilevelProblem(NamedTuple):
 
 
 class LowerLevel(NamedTuple):
-    """The components of the lower level that fit phi; each hypergradient checks that it can work with them.
+    """The components of the lower level, which each hypergradient checks for compatibility.
 
     Attributes:
         energy: The model.
@@ -141,7 +141,7 @@ class Hypergradient(ABC):
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J and estimate its hypergradient with respect to theta.
+        """Compute the upper loss J, and estimate its hypergradient with respect to theta.
 
         Args:
             problem: The functions J and G, and the optimizer that minimises G.
@@ -153,9 +153,9 @@ class Hypergradient(ABC):
 
 
 def adam_preconditioner(problem: BilevelProblem) -> LinearMap:
-    r"""Return a function that divides by the denominator :math:`D = \sqrt{\hat s} + \varepsilon` of lower-level Adam.
+    r"""Return a function that divides a vector by Adam's denominator :math:`D = \sqrt{\hat s} + \varepsilon`.
 
-    :math:`\hat s` are Adam's present second moments, corrected for their bias.
+    :math:`\hat s` are the current bias-corrected second moments of the lower level's Adam.
     """
     root = cast(Adam, problem.optimizer).root(problem.state)
     return lambda w: tree_map(torch.div, w, root)

@@ -17,7 +17,7 @@ __all__ = ["AdamAdjoint", "FiniteDifference", "difference_product"]
 
 
 def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params, radius: float) -> Params:
-    r"""Approximate the mixed second derivative of G times a vector w by a central difference.
+    r"""Approximate the mixed second derivative of the lower loss G times a vector w by a central difference.
 
     .. math:: \partial_\theta \partial_\phi G\, w \approx
         \frac{\partial_\theta G(\theta, \phi + \epsilon w) - \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon},
@@ -78,12 +78,12 @@ class AdamAdjoint(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w = -alpha D^-1 dJ/dphi; no tensors are kept for the next iteration."""
+        """Return the adjoint -alpha D^-1 dJ/dphi with Adam's denominator D; nothing is kept for the next iteration."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 
 class FiniteDifference(AdjointHypergradient):
-    r"""The implicit hypergradient with a finite-difference mixed derivative, see :func:`difference_product`.
+    r"""The implicit hypergradient, where :func:`difference_product` approximates the mixed second derivative.
 
     .. math:: \partial_\theta J + \frac{\partial_\theta G(\theta, \phi + \epsilon w) -
         \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon}, \quad \epsilon = r / \|w\|
@@ -132,5 +132,5 @@ class FiniteDifference(AdjointHypergradient):
         return self.inner.adjoint(problem, theta, phi, outer, state)
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """Approximate the mixed derivative times w by a central difference."""
+        """Approximate the mixed second derivative of G times the adjoint w by a central difference."""
         return difference_product(problem, theta, phi, w, self.radius)

@@ -19,7 +19,7 @@ __all__ = ["FixedPoint"]
 
 
 class FixedPoint(Hypergradient):
-    r"""The gradient of J through mean-field steps that make the posterior depend on theta, while phi is fixed.
+    r"""The gradient of J through mean-field steps, which make the posterior depend on theta although phi is fixed.
 
     .. math:: \lambda^*(v) = T(\lambda^*(v); v, \theta), \quad
         T(\lambda; v, \theta) = -\nabla_m E_{q_\lambda}[E(v, h; \theta)]
@@ -89,10 +89,11 @@ class FixedPoint(Hypergradient):
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the posterior has no natural parameters, or no precision for ``precision="stepped"``.
+        """Raise a ConfigError if the posterior does not support natural-gradient steps with these settings.
 
         Raises:
-            ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and it is binary.
+            ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and the posterior
+                is binary.
         """
         posterior = lower.posterior
         if not posterior.has_natural_params:
@@ -120,7 +121,10 @@ class FixedPoint(Hypergradient):
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at the refined posterior, or at phi if ``value="phi"``, and its gradient through the steps."""
+        """Compute the upper loss J, and its gradient with respect to theta through the natural-gradient steps.
+
+        J is evaluated at the refined posterior or, if ``value="phi"``, at phi.
+        """
         posterior = cast(Posterior, problem.posterior)
         noise = cast(Tensor, problem.latent_noise)
         constant_energy = bind(cast(Energy, problem.energy), detached(theta))
@@ -129,8 +133,9 @@ class FixedPoint(Hypergradient):
             refined = self.steps(posterior, energy, q_params, noise)
             if self.value == "step":
                 return refined
-            # Subtracting the same steps at constant theta keeps the value lambda_phi and adds only the derivative of
-            # the steps with respect to theta.
+            # The steps at theta and at a constant copy of theta have the same result, so their difference is zero, but
+            # its derivative with respect to theta is that of the steps. Adding the difference to lambda_phi therefore
+            # keeps the value and adds the derivative.
             constant = self.steps(posterior, constant_energy.at(v), q_params, noise)
             return tree_map(lambda q, moved, same: q + (moved - same), q_params, refined, constant)
 

@@ -32,7 +32,7 @@ def _dot(a: Params, b: Params) -> Tensor:
 
 
 def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
-    """Compute the directional derivative of G with respect to phi along w."""
+    """Compute the directional derivative of the lower loss G with respect to phi along w."""
     return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
 
 
@@ -104,10 +104,10 @@ def conjugate_gradient(
 
 
 def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Params:
-    r"""Approximate :math:`A^{-1} b` by :math:`\alpha \sum_{i<n} (I - \alpha A)^i b`.
+    r"""Approximate :math:`A^{-1} b` by n terms of a Neumann series, :math:`\alpha \sum_{i<n} (I - \alpha A)^i b`.
 
-    If alpha is the step size of plain gradient descent, this equals the result of unrolling n_terms steps of that
-    descent, which start at the lower optimum. ``step_size`` is alpha, ``n_terms`` is n.
+    If alpha is the step size of plain gradient descent, this equals the result of unrolling n_terms steps that
+    start at the lower optimum. ``step_size`` is alpha, ``n_terms`` is n.
 
     Example:
         >>> neumann(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 60, 0.1)
@@ -148,13 +148,13 @@ class AdjointHypergradient(Hypergradient):
         """
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """Multiply the mixed second derivative of G by w."""
+        """Multiply the mixed second derivative of G by the adjoint w."""
         return mixed_product(problem, theta, phi, w)
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at the current phi, and its hypergradient with respect to theta."""
+        """Compute the upper loss J at the current phi, and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
         # The linear system uses the whole minibatch, so that all processes compute the same w.
         w, kept = self.adjoint(problem, theta, phi, problem.whole(outer), state or {})
@@ -163,7 +163,7 @@ class AdjointHypergradient(Hypergradient):
 
 
 class CurvatureHypergradient(AdjointHypergradient):
-    r"""The base class of adjoints computed with the damped curvature of G, :math:`\partial_\phi^2 G + \lambda I`.
+    r"""The base class of hypergradients that use the damped curvature of G, :math:`\partial_\phi^2 G + \lambda I`.
 
     Args:
         damping: The number lambda, which is added to the diagonal of the curvature.
@@ -188,7 +188,7 @@ class CurvatureHypergradient(AdjointHypergradient):
             )
 
     def curvature_product(self, problem: BilevelProblem, theta: Params, phi: Params) -> LinearMap:
-        """Return a function that multiplies by the damped curvature of G on the whole minibatch."""
+        """Return a function that multiplies a vector by the damped curvature of G on the whole minibatch."""
         information: Any = problem.information  # check ensures that it is not None if curvature="fisher"
 
         def matvec(w: Params) -> Params:
@@ -256,7 +256,7 @@ class Implicit(CurvatureHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Approximate w = -(damped curvature)^-1 dJ/dphi; no tensors are kept for the next iteration."""
+        """Approximate the adjoint w = -(damped curvature)^-1 dJ/dphi; nothing is kept for the next iteration."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

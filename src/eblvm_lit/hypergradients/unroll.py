@@ -75,7 +75,7 @@ class Unroll(Hypergradient):
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at the unrolled phi, and its gradient with respect to theta."""
+        """Compute the upper loss J at phi after N unrolled steps, and the gradient of J with respect to theta."""
         descended = problem.lower_gradient or grad(problem.lower, argnums=1)
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)
 

@@ -77,7 +77,7 @@ class Warm(CurvatureHypergradient):
         return f"warm-started implicit hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the curvature needs another divergence or the preconditioner another optimizer.
+        """Raise a ConfigError if these settings do not support the lower level's divergence or optimizer.
 
         Raises:
             ConfigError: If ``curvature="fisher"`` without a KL divergence, or ``preconditioner="adam"`` without Adam.
@@ -87,7 +87,7 @@ class Warm(CurvatureHypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return zeros as the initial adjoint w, and zero as the count of iterations."""
+        """Return a zero vector as the initial adjoint w, and zero as the count of iterations."""
         w = torch.zeros_like(flatten(phi))
         return {"adjoint": w, "adjoint_age": torch.zeros((), dtype=torch.int64, device=w.device)}
 
@@ -103,7 +103,7 @@ class Warm(CurvatureHypergradient):
         return w, {"adjoint": flatten(w), "adjoint_age": age + 1}
 
     def solve(self, problem: BilevelProblem, matvec: LinearMap, outer: Params, w: Params) -> Params:
-        """Make ``n_steps`` steps of w towards the solution of A w = -dJ/dphi, where ``matvec`` multiplies by A."""
+        """Improve the solution w of A w = -dJ/dphi by ``n_steps`` solver steps, where ``matvec`` multiplies by A."""
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
         if self.step_size is None:
             b = tree_map(torch.neg, outer)

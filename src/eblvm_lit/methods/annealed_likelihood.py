@@ -152,7 +152,7 @@ class AnnealedLikelihood(Method):
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}
 
     def free_energy(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return the free energy F with the parameters in ``state``, a function that maps v (B, *event) to (B,)."""
+        """Return the free energy F, a function of v (B, *event) with values (B,), for the parameters in ``state``."""
         energy = bind(self.energy, state.theta)
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy
@@ -169,13 +169,16 @@ class AnnealedLikelihood(Method):
             self.start(self._data.as_float(train[rows.to(train.device)]).to(self.chain_v), generator)
 
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Start the chains at noised examples v (n_chains, *event), with evenly spread ages."""
+        """Start the chains at noised examples v (n_chains, *event), and spread their ages evenly."""
         age = torch.arange(len(v), device=v.device) * (self.n_falling + self.n_held) // len(v)
         self.chain_v.copy_(self.objective.perturb(v, self.objective.noise(v, (), generator)))
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw, for n chains, restart points and momenta (n_moves, n, D) and uniform random numbers (n_moves, n)."""
+        """Draw the random numbers of n chains: restart points, momenta, and uniform numbers for the acceptance.
+
+        The restart points and momenta have shape (n_moves, n, D), the uniform numbers have shape (n_moves, n).
+        """
         flat = like.flatten(1)
         return {
             "start": 0.5 + flat.new_empty(n_moves, *flat.shape).normal_(generator=generator),
@@ -237,7 +240,7 @@ class AnnealedLikelihood(Method):
         return self.update(state, "model", value, grads, {"acceptance": acceptance}, kept)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the denoising score matching loss of F, shape (B,); the likelihood would require log Z."""
+        """Compute the denoising score matching loss of the free energy, shape (B,); the likelihood would need log Z."""
         noise = self.objective.noise(v, (), generator)
         F = self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)

@@ -43,7 +43,7 @@ class Method(
         "train/*_grad_norm": Quantity(0, "", "the norm of a level's gradient, before clipping"),
     },
 ):
-    """The base class of all methods.
+    """The base class of all training methods.
 
     A subclass writes its paper's algorithm as :meth:`iteration`, with the paper's order of steps and symbols.
 
@@ -98,7 +98,7 @@ class Method(
 
     @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """Return the networks by name: ``theta`` (the model), ``phi`` (the posterior), ..."""
+        """Return the networks by name, such as ``theta`` (the model) and ``phi`` (the posterior)."""
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -395,14 +395,14 @@ class Method(
                 return
 
     def _set_rates(self, iteration: int) -> None:
-        """Set the learning rates of an iteration, also in the PyTorch optimizers for Lightning's callbacks to read."""
+        """Set the learning rates of an iteration, and copy them to the PyTorch optimizers, which callbacks read."""
         for name, lr in self.rates_at(iteration, self.trainer.max_steps).items():
             self._lrs[name].fill_(lr)
             if name in self._raw:
                 self._raw[name].param_groups[0]["lr"] = lr
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Set Lightning's batch counts to the number of completed blocks of iterations.
+        """Recompute Lightning's batch counts from the number of completed iterations.
 
         Lightning counts a block of iterations as one batch. The length of a block may differ between the stored run
         and this one.
@@ -414,7 +414,10 @@ class Method(
             counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add version, method, iteration and configuration as plain containers, which load without unpickling code."""
+        """Add the version, method, iteration and configuration to the checkpoint as plain containers.
+
+        Plain containers can be loaded without unpickling code.
+        """
         own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
         checkpoint["eblvm_lit"] = own | {"config": self.description}
 
@@ -428,7 +431,7 @@ class Method(
             return
         rank, size = rank_and_size()
         generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
-        # torch.autograd, as in eager iterations: unlike torch.func, it can recompute activations to save memory.
+        # Like eager iterations, this uses torch.autograd; torch.func cannot recompute activations to save memory.
         with plain_autograd():
             loss = self.validation_loss(v, generator).detach()
         self._validated += torch.tensor([loss.mean().item() * len(v), len(v)], dtype=torch.float64)

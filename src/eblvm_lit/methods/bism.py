@@ -133,7 +133,7 @@ class BiSM(Method):
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Return the learning rates of both groups, and the rate of the unrolled steps if it is a different one."""
+        """Return the learning rates of both groups, and that of the unrolled steps if it is different."""
         ahead = self.hypergradient.lr_ahead
         return {**super().rates, "unrolled": (self.groups["lower"], ahead)} if ahead else super().rates
 
@@ -183,7 +183,7 @@ class BiSM(Method):
         minibatch: Minibatch = WHOLE,
         refine: Refinement | None = None,
     ) -> Tensor:
-        """Compute the upper loss J for each example, averaged over the L latents, shape (B,).
+        """Compute the upper loss J for each example, shape (B,), as the mean over the L sampled latents.
 
         If ``refine`` is given, it is applied to q(h|v; phi) first.
         """
@@ -197,7 +197,7 @@ class BiSM(Method):
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper and lower losses J and G on a minibatch, with everything else that hypergradients use."""
+        """Return the upper loss J, the lower loss G and the other inputs of the hypergradient, for one minibatch."""
         upper = noise["upper"]
         own = noise["hypergradient"]
         return BilevelProblem(

@@ -179,16 +179,17 @@ class ContrastiveDivergence(Method):
         return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
-        """Return the states of the persistent chains, or ``new`` states if the chains have not started yet."""
+        """Return the states of the persistent chains, or the states ``new`` if these chains have not started yet."""
         rows = torch.arange(n_chains, device=new["v"].device) % len(new["v"])
         started = buffers["chain_started"]
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""Compute the squared reconstruction error :math:`\|v - E[v'|h]\|^2` or :math:`\|v - v'\|^2`, shape (B,).
+        r"""Compute the squared reconstruction error of each example, shape (B,).
 
-        The reconstruction is one step of the chain, from v to latents h and back. It is the mean of p(v'|h), or a
-        sample v' if ``validation="draw"``.
+        The reconstruction is one step of the chain, from v to latents h and back to v'. The error is
+        :math:`\|v - E[v'|h]\|^2` for the mean of p(v'|h), or :math:`\|v - v'\|^2` for a sample if
+        ``validation="draw"``.
         """
         state = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
         drawn = self.chain.reconstruct(self.energy, state, generator if self.validation == "draw" else None)

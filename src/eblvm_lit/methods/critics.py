@@ -27,7 +27,7 @@ __all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    r"""Compute, for each example, the bracket: the quantity whose mean the critic f is trained to maximise.
+    r"""Compute the expression in brackets of :class:`FisherCritic`, whose mean the critic f is trained to maximise.
 
     .. math:: s^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2
 
@@ -144,20 +144,20 @@ class FisherCritic(LossMethod):
         return {**super().networks(), "critic": self.critic}
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of one evaluation of the bracket."""
+        """Draw the random numbers of one evaluation of :func:`bracket`."""
         signs = torch.randint(2, v.shape, generator=generator, device=v.device)
         score = self.score.noise(self.energy, self.posterior, v, generator)
         return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on phi, then one step on the critic for which the model's score is a constant."""
+        """Make K steps on the posterior, if any, then one step on the critic with the model's score as a constant."""
         state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])
         return self.descend(state, self.level, loss)
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the negative bracket of each example, shape (B,), which the critic minimises."""
+        """Compute the critic's loss of each example, shape (B,), which is the negative of :func:`bracket`."""
         s = self.model_score(state, v, noise["score"]).detach()
         return self._loss(state, s, v, noise["u"], state.params["critic"])
 
@@ -165,7 +165,7 @@ class FisherCritic(LossMethod):
         return -bracket(self.field(state.at(critic=critic)), s, v, u)
 
     def bracket(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the bracket of each example, shape (B,); the mean over examples estimates the Fisher divergence."""
+        """Compute :func:`bracket` for each example, shape (B,); its mean estimates the Fisher divergence."""
         return -self.validation_loss(v, generator)
 
 

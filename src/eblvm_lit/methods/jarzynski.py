@@ -135,7 +135,7 @@ class Jarzynski(ContrastiveDivergence):
         return MethodParts(energy=self.energy, log_z=self.log_partition())
 
     def unshared_buffers(self) -> set[str]:
-        """Return the empty set, because a shared model needs the walkers and their volumes to estimate log Z."""
+        """Return the empty set, because a shared model needs all buffers of the walkers to estimate log Z."""
         return set()
 
     def on_fit_start(self) -> None:
@@ -178,7 +178,7 @@ class Jarzynski(ContrastiveDivergence):
         return {**super().draw_noise(v, generator), "resampling": torch.rand((), generator=generator, device=v.device)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run one iteration of Carbone et al. 2023, Algorithm 1, in which each process moves its own walkers."""
+        """Run one iteration of Carbone et al. 2023, Algorithm 1; each process moves its share of the walkers."""
         energy = bind(self.energy, state.theta)
         chains = self.chains_of(state.minibatch, v.device)
         positive = self.positive_phase(energy, state, v, noise["positive"])

@@ -152,7 +152,7 @@ class LEBM(Method):
         return torch.where(rms < DIVERGED, rms, math.inf)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""Compute the squared error :math:`\|v - g(h^+)\|^2` of the reconstructions, shape (B,)."""
+        r"""Compute the squared error :math:`\|v - g(h^+)\|^2` for posterior samples :math:`h^+`, shape (B,)."""
         noise = self.chain_noise(self.posterior_langevin, v, generator)
         h = run_chain(self.posterior_langevin, posterior_energy(self.energy, v), noise)
         return sum_event((v - self.energy.decode(h)).square())

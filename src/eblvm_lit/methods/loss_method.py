@@ -187,7 +187,7 @@ class LossMethod(Method):
         return fit.noise(v, self.n_lower_steps, generator)
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """Return the points at which the k-th lower step fits q; by default they are the data."""
+        """Return the points at which the k-th lower step fits the posterior; by default they are the data."""
         return v
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class LossMethod(Method):
         return {**lower, self.level: self.noise(v, generator)}
 
     def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make the K lower steps on phi, or return the state unchanged if there is no posterior."""
+        """Make the K steps on the posterior's parameters phi; without a posterior, return the state unchanged."""
         if self.fit is None:
             return state
         for k in range(self.n_lower_steps):
@@ -206,7 +206,7 @@ class LossMethod(Method):
         return state
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on phi, then one step on the loss at the new phi."""
+        """Make K steps on the posterior's parameters phi, then one step on the loss at the new phi."""
         state = self.fitted(state, v, noise)
 
         def loss(params: Params) -> Tensor:

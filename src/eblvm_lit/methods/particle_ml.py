@@ -110,7 +110,7 @@ class ParticleML(ContrastiveDivergence):
         return energy.energy(state["v"], state["h"])
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """Return the minibatch, and its particles h_n after the steps of this iteration."""
+        """Return the minibatch, and the particles h_n of its examples after the steps of this iteration."""
         if not self.per_example:
             return super().positive_phase(energy, state, v, noise)
         rows = state.minibatch.rows
@@ -119,7 +119,7 @@ class ParticleML(ContrastiveDivergence):
         return {"v": v, "h": self.chain.latents(energy, v, h, noise)}
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """Return all particles after the phases of an iteration."""
+        """Return all particles after both phases of an iteration."""
         kept = super().kept(state, chains, positive, negative)
         if self.per_example:
             indices = self._indices(state, positive["v"])

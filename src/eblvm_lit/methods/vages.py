@@ -98,7 +98,7 @@ class VaGES(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with its objective and the numbers of latents and lower steps."""
+        """Return a readable name of the method, with its objective, number L of latents and number K of lower steps."""
         name = type(self.objective).__name__
         words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
@@ -139,7 +139,7 @@ class VaGES(LossMethod):
     def estimate(
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
     ) -> tuple[VariationalFunction, Tensor, Tensor]:
-        """Return the variational score, its value s at the perturbed data, and the loss of each example, shape (B,)."""
+        """Return the score estimator, its estimate s at the perturbed data, and each example's loss, shape (B,)."""
         posterior = self.posterior_at(state)
         score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
         s = score(points).detach()
@@ -152,7 +152,7 @@ class VaGES(LossMethod):
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the objective for each example, with VaES as the score, shape (B,)."""
+        """Compute the objective for each example, shape (B,), with the score estimated by VaES."""
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:

@@ -26,7 +26,7 @@ ROOT_FLOOR = 1e-30
 
 
 def bias_correction(beta: float, step: Tensor) -> Tensor:
-    """Compute 1 - beta^t for t >= 1 without cancellation error if beta^t is close to 1.
+    """Compute Adam's bias correction 1 - beta^t, for t >= 1, without cancellation error if beta^t is close to 1.
 
     Example:
         >>> round(bias_correction(0.9999, torch.tensor(1.0)).item(), 10)  # in float32, where 1 - 0.9999 is 1.00017e-4
@@ -94,7 +94,9 @@ class Adam(Optimizer):
         return moved, {"step": step, "exp_avg": first, "exp_avg_sq": second}
 
     def root(self, state: State) -> Params:
-        r"""Compute the steps' denominator :math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`, or 1 before the first step.
+        r"""Compute the denominator of Adam's update, :math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`.
+
+        s are the second moments. Before the first step the result is 1.
 
         Example:
             >>> adam, params = Adam(lr=0.1), {"x": torch.zeros(1)}

@@ -22,7 +22,7 @@ class SGD(Optimizer):
     """
 
     def metric(self, grads: Params) -> Params:
-        """Multiply the gradient by the fixed symmetric matrix of the step; for SGD this is the identity."""
+        """Multiply the gradient by a fixed symmetric preconditioner, which is the identity for SGD."""
         return grads
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:

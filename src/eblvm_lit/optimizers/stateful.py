@@ -49,7 +49,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
         return self.state[self.param_groups[0]["params"][0]]
 
     def functional_state(self) -> State:
-        """Return the stored state in the form that the rule expects; its tensors are not copied."""
+        """Return the stored state in the form that the functional optimizer expects, without copying the tensors."""
         entries = [self.state[p] for p in self.param_groups[0]["params"]]
         slots = {
             slot: {name: entry[slot] for name, entry in zip(self.names, entries, strict=True)}

@@ -36,7 +36,7 @@ Terms = dict[str, Tensor]
 
 
 class Networks(NamedTuple):
-    """The energy, encoder and generator, with the parameters at which a step evaluates its loss.
+    """The energy, encoder and generator, with the parameters at which the loss of a step is evaluated.
 
     Attributes:
         energy: The energy E'(v; psi'), or E(v, h; psi) if it is not decoupled.
@@ -60,7 +60,7 @@ class Networks(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """The result of one pass of the generator.
+    """The result of one forward pass of the generator.
 
     Attributes:
         v_hat: The samples G(h_hat), a constant of shape (B, *event).
@@ -79,8 +79,8 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 # bidvl_mnist is 9.7 with 20 batches and 9.8 with 100 batches.
 STATISTICS_BATCHES = 20
 STATISTICS_BATCH_SIZE = 100
-# A function of networks, data and noise that returns two dictionaries of terms by name, each of shape (B,): those whose
-# sum is the loss, and further terms to log.
+# A function of networks, data and noise. It returns two dictionaries of terms, each of shape (B,), by name: the terms
+# whose sum is the loss, and further terms to log.
 TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
@@ -143,7 +143,7 @@ class GeneratorMethod(Method):
 
     @property
     def generator(self) -> nn.Module:
-        """Return the generator, a part of ``omega``."""
+        """Return the generator, whose parameters belong to ``omega``."""
         return self.omega["generator"]
 
     @property
@@ -214,10 +214,10 @@ class GeneratorMethod(Method):
     @property
     @abstractmethod
     def terms(self) -> dict[str, TermFunction]:
-        """Return, for the name of each optimizer step, the function that computes the terms of its loss."""
+        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        """Draw the standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
+        """Draw the latents ``h_hat`` and the encoder's noise ``eps`` and ``eps_hat``, each of shape (B, H)."""
         noise = {}
         for name in ("h_hat", "eps", "eps_hat"):
             noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
@@ -226,10 +226,10 @@ class GeneratorMethod(Method):
     # ------------------------------------------------------------------ steps
 
     def generate(self, state: TrainState, noise: Noise) -> Samples:
-        """Run one pass of the generator, v_hat = G(h_hat).
+        """Generate samples v_hat = G(h_hat) with one forward pass of the generator.
 
-        Several steps may use its samples, as long as the generator does not change. The steps compute gradients with
-        respect to v_hat, which :attr:`Samples.pull` turns into gradients in the generator's parameters.
+        Several steps may use these samples, as long as the generator does not change. The steps compute gradients with
+        respect to v_hat; :attr:`Samples.pull` turns these into gradients with respect to the generator's parameters.
         """
 
         def made(own: Params) -> tuple[Tensor, Params]:
@@ -294,7 +294,9 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """Return the networks with the given parameters, and by network name the buffers that forward passes change.
+        """Return the networks with the given parameters and with copies of the state's buffers, and these copies.
+
+        The forward passes of the networks change the copies, which are keyed by the name of the network.
 
         Args:
             state: The state whose buffers the networks start with.

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
-    r"""Compute the squared reconstruction error, the first part of term A.
+    r"""Compute the squared reconstruction error, the first part of BiDVL's reconstruction term A.
 
     Up to a constant it is minus the log-density of v given h under the generator.
 
@@ -55,7 +55,7 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
 
 
 def prior_divergence(q_params: DistributionParams) -> Tensor:
-    r"""Compute the KL divergence of the encoder's q(h|v) from the prior, the second part of term A.
+    r"""Compute the KL divergence of the encoder's q(h|v) from the prior, the second part of the reconstruction term A.
 
     At v_hat it replaces term E in :class:`FullLatentTerm`.
 
@@ -142,7 +142,10 @@ class BiDVLLoss:
         self.latent_weight = latent_weight
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the terms A, B and C at data v (B, *event); their sum is the loss of encoder and generator."""
+        """Compute the reconstruction term A, the energy term B and the latent term C at data v (B, *event).
+
+        Their sum is the loss of encoder and generator.
+        """
         v_hat = networks.samples(noise)
         return {
             **self.reconstruction(networks, v, noise),
@@ -159,7 +162,7 @@ class BiDVLLoss:
         return networks.energy.free_energy(v), networks.energy.free_energy(v_hat)
 
     def upper(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Terms, Terms]:
-        """Compute the energy's loss at data v (B, *event), and the gap E(v) - E(v_hat), which is only logged."""
+        """Compute the loss of the energy at data v (B, *event), and the gap E(v) - E(v_hat) as a value to log."""
         real, fake = self.energies(networks, v, noise)
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}, {"energy_gap": real - fake}
 
@@ -168,7 +171,9 @@ class BiDVLLoss:
         raise NotImplementedError(f"{type(self).__name__} has no such loss.")
 
     def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        r"""Compute the two parts of term A, :math:`r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))` with h ~ q(h|v).
+        r"""Compute the two parts of the reconstruction term A, with the importance ratio r(v) and latents h ~ q(h|v).
+
+        .. math:: A = r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))
 
         Term A trains both the encoder and the generator.
         """
@@ -185,9 +190,9 @@ class BiDVLLoss:
         return networks.frozen_encoder.mean(v_hat)
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        r"""Compute term C, :math:`c \|\hat\mu(\hat v) - \hat h\|^2`, including its weight c.
+        r"""Compute the latent term C, :math:`c \|\hat\mu(\hat v) - \hat h\|^2`, including its weight c.
 
-        It stands for :math:`-\log q(\hat h | \hat v)`, without the part that depends on the encoder's variance.
+        The term stands for :math:`-\log q(\hat h | \hat v)`, without the part that depends on the encoder's variance.
         """
         h_hat = noise["h_hat"]
         c = 1 / h_hat.shape[-1] if self.latent_weight is None else self.latent_weight
@@ -227,7 +232,7 @@ class FullLatentTerm(BiDVLLoss):
         return networks.encoder.rsample(v_hat, noise["eps_hat"])
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """Compute the loss that regularises the encoder at samples v_hat, in place of term E."""
+        """Compute the loss that regularises the encoder at samples v_hat; it replaces the paper's term E."""
         q_params = networks.encoder.distribution_params(networks.samples(noise).detach())
         return {"prior": prior_divergence(q_params) / q_params[0].shape[-1]}
 
@@ -267,5 +272,5 @@ class Adversarial(BiDVLLoss):
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the generator's loss, which is term B, the energy of the samples."""
+        """Compute the generator's loss, which is the energy of the samples (term B)."""
         return {"energy": networks.energy.free_energy(networks.samples(noise))}

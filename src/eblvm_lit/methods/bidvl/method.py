@@ -153,7 +153,10 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the energy's step, psi' <- psi' - alpha D (Eq. 14), and the encoder's step if the loss has one."""
+        """Make the upper-level step of the energy (Eq. 14), and that of the encoder if the loss has one.
+
+        Eq. 14 is psi' <- psi' - alpha D, where psi' are the parameters of the energy.
+        """
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss = found.loss
         grads = found.grads
@@ -165,7 +168,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
-        """Make the encoder's step in the upper level, with its own optimizer or with the lower level's optimizer."""
+        """Make the encoder's upper-level step, with a separate optimizer or with the lower level's optimizer."""
         if not self.shares_optimizer:
             return self.descend_terms(state, "upper_encoder", v, noise, samples)
         found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)
@@ -174,7 +177,7 @@ class BiDVL(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return, for the name of each optimizer step, the function that computes the terms of its loss."""
+        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
         return {
             "upper": self.loss.upper,
             "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
@@ -182,9 +185,10 @@ class BiDVL(GeneratorMethod):
         }
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper and lower losses as functions of the energy's parameters and of omega, for unrolling.
+        """Return the upper and lower losses as functions of the parameters of all networks, for unrolling.
 
-        Their evaluation does not change the state's buffers.
+        The parameters are theta (the energy) and omega (the encoder and the generator). An evaluation of the losses
+        does not change the state's buffers.
         """
 
         def networks(theta: Params, omega: Params, fixed: Params) -> Networks:
@@ -212,11 +216,11 @@ class BiDVL(GeneratorMethod):
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32 if lower steps are unrolled, or None otherwise."""
+        """Return why unrolled lower steps need float32, or None if no steps are unrolled."""
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; the first is to unroll fewer steps, if any."""
+        """Return advice on how to reduce the memory of an iteration, with the advice on unrolled steps first."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 

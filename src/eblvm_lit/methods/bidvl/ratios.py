@@ -34,7 +34,7 @@ class ConstantRatio:
         self.scale = scale
 
     def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
-        """Compute r(v) for v (B, *event), shape (B,).
+        """Compute the importance ratio r(v) of each example v (B, *event), shape (B,).
 
         ``mean`` maps a mean over these examples to the mean over the whole minibatch.
         """
@@ -42,14 +42,17 @@ class ConstantRatio:
 
 
 class _BiasedRatio(ConstantRatio):
-    """An importance ratio with a factor that depends on the minibatch's mean energy minus the example's energy."""
+    """An importance ratio that depends on how far the energy of v is below the mean energy of the minibatch."""
 
     @abstractmethod
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the ratio's factor from ``excess``, the mean energy minus E(v); both have shape (B,)."""
+        """Compute the factor that multiplies ``scale``, shape (B,).
+
+        ``excess`` is the minibatch's mean energy minus the energy E(v) of each example, shape (B,).
+        """
 
     def __call__(self, energy: MarginalEnergy, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
-        """Compute r(v) for v (B, *event), shape (B,), as a constant without gradient."""
+        """Compute the importance ratio r(v) of each example v (B, *event), shape (B,), without gradient."""
         e = energy.free_energy(v).detach()
         return self.scale * self.bias(mean(e.mean()) - e)
 
@@ -70,7 +73,7 @@ class SigmoidRatio(_BiasedRatio):
     """
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the ratio's factor, shape (B,), with values between 0 and 1."""
+        """Compute the factor that multiplies ``scale``, shape (B,), with values between 0 and 1."""
         return torch.sigmoid(excess)
 
 
@@ -97,5 +100,5 @@ class ClampedExponentialRatio(_BiasedRatio):
         self.high = high
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the ratio's factor, shape (B,), with values between ``low`` and ``high``."""
+        """Compute the factor that multiplies ``scale``, shape (B,), with values between ``low`` and ``high``."""
         return excess.exp().clamp(self.low, self.high)

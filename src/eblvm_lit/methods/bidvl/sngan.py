@@ -122,7 +122,7 @@ class SNGAN(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return, for the name of each optimizer step, the function that computes the terms of its loss."""
+        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
         return {
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),

@@ -44,7 +44,10 @@ class LogDensity(ABC):
         """
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers for data v (B, *event) and other points y (n B, *event); by default, draw none."""
+        """Draw the random numbers that :meth:`pair` needs for data v (B, *event) and points y (n B, *event).
+
+        By default there are none.
+        """
         return {}
 
     @abstractmethod
@@ -54,7 +57,7 @@ class LogDensity(ABC):
     def pair(
         self, energy: Energy, posterior: Posterior | None, v: Tensor, y: Tensor, noise: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """Compute the log-densities, shapes (B,) and (n B,), at data v (B, *event) and other points y (n B, *event)."""
+        """Compute the log-densities at data v (B, *event), shape (B,), and at points y (n B, *event), shape (n B,)."""
         at_v = self(energy, posterior, v, noise.get("at_data"))
         return at_v, self(energy, posterior, y, noise.get("at_others"))
 
@@ -141,7 +144,7 @@ class LogDensityBound(LogDensity):
         return {"at_data": at_data, "at_others": self.posterior.noise((self.n_particles,), y, generator)}
 
     def __call__(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Compute the bound at v (B, *event) with noise (L, B, H), shape (B,)."""
+        """Compute the lower bound on the log-density at v (B, *event) with noise (L, B, H), shape (B,)."""
         draw = posterior.rsample_and_log_prob if self.relaxed else posterior.sample_and_log_prob
         return -importance_weighted_bound(energy, v, *draw(v, noise))
 

@@ -63,7 +63,7 @@ class NCE(SelfNormalisedMethod):
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the classification loss of each example v, and the summed loss of its nu noise samples, both (B,)."""
+        """Compute the classification losses of each v and of its nu noise samples (summed), each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         offset = bind(self.model, state.theta).log_z + math.log(self.nu)

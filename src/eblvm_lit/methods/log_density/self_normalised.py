@@ -111,7 +111,7 @@ class SelfNormalisedMethod(LossMethod):
         return bind(self.model, theta).energy
 
     def on_fit_start(self) -> None:
-        """Fit the distribution p_n to the training split."""
+        """Fit the noise distribution p_n to the training split."""
         super().on_fit_start()
         data = self._data
         self.noise_distribution.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
@@ -122,12 +122,15 @@ class SelfNormalisedMethod(LossMethod):
         return {"noise_distribution": noise, **self.log_density.noise(v, noise.flatten(0, 1), generator)}
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the log-densities up to log Z, shapes (B,) and (nu B,), at v (B, *event) and y (nu B, *event)."""
+        """Compute the log-densities, up to log Z, of data v (B, *event) and of noise samples y (nu B, *event).
+
+        The results have the shapes (B,) and (nu B,).
+        """
         return self.log_density.pair(self.energy_at(state.theta), self.posterior_at(state), v, y, noise)
 
     @torch.no_grad()
     def proposal_log_z(self, v: Tensor, n_batches: int) -> Tensor:
-        """Estimate log Z, a scalar, as the logarithm of the mean importance weight of samples from p_n.
+        """Estimate log Z, a scalar, as the log of the mean importance weight of samples from the noise distribution.
 
         Args:
             v: Examples, shape (B, *event); nu samples are drawn for each of them.

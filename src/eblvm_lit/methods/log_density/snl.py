@@ -27,7 +27,7 @@ HINT = (
 
 
 class SNL(SelfNormalisedMethod):
-    r"""The self-normalised likelihood, a lower bound on the log-likelihood that has a learned log Z.
+    r"""The self-normalised likelihood, a lower bound on the log-likelihood with a learned estimate of log Z.
 
     .. math:: \log Z \le c + e^{-c} Z - 1, \qquad
         \mathrm{loss} = -\log \tilde p(v) + c + \frac1\nu \sum_{i \le \nu} \frac{\tilde p(y_i)\, e^{-c}}{p_n(y_i)} - 1,
@@ -87,12 +87,12 @@ class SNL(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with the number of proposals and the log-density's settings."""
+        """Return a readable name of the method, with the number of proposals and the settings of the log-density."""
         samples = f"{self.nu} samples of the proposal for each example"
         return f"{type(self).__name__}: self-normalised likelihood, {samples}{self.log_density.words}"
 
     def on_fit_start(self) -> None:
-        """Fit the distribution p_n to the training split, and initialise log Z."""
+        """Fit the proposal distribution p_n to the training split, and initialise log Z."""
         super().on_fit_start()
         self.start_at_log_z()
 
