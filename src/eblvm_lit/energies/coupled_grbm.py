@@ -55,7 +55,10 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         self.pairs = nn.Parameter(coupling_scale * torch.randn(h_dim * (h_dim - 1) // 2))
 
     def interactions(self) -> Tensor:
-        """Build the symmetric matrix L (m, m), whose entries above the diagonal are ``pairs``, row by row."""
+        """Build the symmetric matrix L (m, m) of the couplings between latents.
+
+        The entries above the diagonal are ``pairs``, row by row.
+        """
         row, column = torch.triu_indices(self.h_dim, self.h_dim, 1, device=self.pairs.device)
         upper = self.pairs.new_zeros(self.h_dim, self.h_dim).index_put((row, column), self.pairs)
         return upper + upper.T
@@ -76,7 +79,10 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         return by_rows(fn, ELEMENTS // 2**self.h_dim, *tensors)
 
     def _exponents(self, v: Tensor) -> Tensor:
-        """Compute :math:`c^T h + v^T U h + h^T L h / 2` for each v and each latent state h, shape (B, S)."""
+        """Compute the terms of -E(v, h) that contain h, for each v and each of the S latent states, shape (B, S).
+
+        They are :math:`c^T h + v^T U h + h^T L h / 2`.
+        """
         h = self.latent_states()
         return v @ self.coupling() @ h.T + self._of_latents(h)
 

@@ -28,7 +28,10 @@ def _recompute(network: object) -> list[str]:
 
 
 def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
-    """Compute the energy |x|^2 / (2 std^2) of N(0, std^2 I), shape (*B,), for x (*B, *event) with n_axes event axes."""
+    """Compute the energy of the reference N(0, std^2 I) at x (*B, *event), |x|^2 / (2 std^2), shape (*B,).
+
+    ``n_axes`` is the number of axes of one event.
+    """
     return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * std**2)
 
 
@@ -90,7 +93,7 @@ class DeepEnergy(VisibleEnergy):
 
 
 class DeepLatentEnergy(FeatureEnergy):
-    r"""A deep joint energy: a squared-norm head on features of v combined with real latents h.
+    r"""A deep joint energy of v and real latents h: a squared-norm head on h and the features of v.
 
     .. math:: E(v, h) = \sum_k \mathrm{ELU}(A x + a)_k^2, \quad x = (g(v) + h,\; h), \quad g(v) = B\, g_1(v) + b
 
@@ -152,7 +155,7 @@ class DeepLatentEnergy(FeatureEnergy):
         return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute g(v), shape (B, m), for v (B, *event).
+        """Compute the features g(v), shape (B, m), for v (B, *event).
 
         If E has terms that depend only on v, their sum is an additional last column, and the shape is (B, m + 1).
         """
@@ -168,7 +171,7 @@ class DeepLatentEnergy(FeatureEnergy):
         return torch.cat([at_least_float32(features), torch.stack(alone, 1).sum(1, keepdim=True)], dim=1)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        r"""Return E(v, .) for the given features of v.
+        r"""Return the energy E(v, .) as a function of h, from the features of v.
 
         :math:`A x + a = (A_1 g(v) + a) + (A_1 + A_2) h`, so that each new h costs only one product, with h.
         """
@@ -187,7 +190,7 @@ class DeepLatentEnergy(FeatureEnergy):
 
 
 class DeepVectorEnergy(DeepLatentEnergy):
-    r"""A deep joint energy of vectors v, with a residual MLP as the feature network g_1.
+    r"""A deep joint energy of vectors v, whose feature network g_1 is a residual MLP.
 
     The defaults are the published toy model's. Reference: Bao et al. 2021, code.
 

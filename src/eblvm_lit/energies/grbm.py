@@ -21,7 +21,7 @@ BLOCK = 2**16  # the number of latent states enumerated at once
 
 
 class GaussianBernoulliEnergy(ConditionalEnergy):
-    r"""The base class of energies with Gaussian visible units v and binary latents h, possibly dependent given v.
+    r"""The base class of energies of Gaussian visible units v and binary latents h that may be dependent given v.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - v^\top U h - g(h)
 
@@ -43,7 +43,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         self.event_shape = (v_dim,)
         self.h_dim = h_dim
         self.parametrisation = parametrisation
-        # The published code initialises by PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is m.
+        # The published code draws W, b and c by PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is m.
         bound = 1 / math.sqrt(h_dim)
         self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.empty(v_dim).uniform_(-bound, bound))
@@ -56,14 +56,14 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         """Compute g(h), the term of -E that depends only on h, shape (*L,), for h (*L, m)."""
 
     def coupling(self) -> Tensor:
-        """Return U, the matrix of the term v'Uh, shape (d, m)."""
+        """Return the coupling matrix U of the energy's term v'Uh, shape (d, m)."""
         return self.W if self.parametrisation == "code" else self.W * (-self.log_std).exp().unsqueeze(-1)
 
     def _quadratic(self, v: Tensor) -> Tensor:
         return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
 
     def visible_mean(self, h: Tensor) -> Tensor:
-        r"""Compute E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
+        r"""Compute the conditional mean E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
         return self.b + (2 * self.log_std).exp() * (h @ self.coupling().T)
 
     def visible_std(self) -> Tensor:
@@ -71,7 +71,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         return self.log_std.exp().expand(self.event_shape)
 
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw uniform numbers in [0, 1), shape (*shape, m)."""
+        """Draw uniform noise in [0, 1) for :meth:`draw_latent`, shape (*shape, m)."""
         return torch.rand((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
     def score(self, v: Tensor) -> Tensor:

@@ -79,13 +79,13 @@ class QuadratureMarginal(MarginalEnergy):
         return self.joint.at(v)
 
     def nodes(self, like: Tensor) -> Tensor:
-        """Return the nodes h_s, shape (S, m) with S = n^m, with the dtype and device of ``like``."""
+        """Return the quadrature nodes h_s, shape (S, m) with S = n^m, in the dtype and on the device of ``like``."""
         options = {"dtype": like.dtype, "device": like.device}
         axis = torch.linspace(-self.half_width, self.half_width, self.n_nodes, **options)
         return torch.stack(torch.meshgrid(*(axis + x for x in self.centre), indexing="ij"), -1).flatten(0, -2)
 
     def _n_outermost(self, like: Tensor) -> Tensor:
-        """Count the axes along which each node is outermost in the grid, shape (S,)."""
+        """Count, for each node of the grid, the axes along which the node is outermost, shape (S,)."""
         outermost = torch.arange(self.n_nodes, device=like.device) % (self.n_nodes - 1) == 0
         return torch.stack(torch.meshgrid(*[outermost] * self.h_dim, indexing="ij")).sum(0).flatten()
 
@@ -95,7 +95,7 @@ class QuadratureMarginal(MarginalEnergy):
         return self.h_dim * math.log(step) - math.log(2) * self._n_outermost(like).to(like.dtype)
 
     def _log_joint(self, v: Tensor) -> Tensor:
-        """Compute -E(v, h_s) for each v and each node h_s, shape (B, S)."""
+        """Compute the unnormalised log density -E(v, h_s) for each v and each node h_s, shape (B, S)."""
         return -self.at(v)(self.nodes(v).unsqueeze(1).expand(-1, len(v), -1)).T
 
     def _by_rows(self, fn: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class QuadratureMarginal(MarginalEnergy):
         return -self._by_rows(lambda v: (self._log_joint(v) + self.log_weights(v)).logsumexp(-1), v)
 
     def _probabilities(self, v: Tensor) -> Tensor:
-        """Compute the probability :math:`w_s p(h_s|v)` of each node, shape (B, S)."""
+        """Compute the posterior probability :math:`w_s p(h_s|v)` of each node h_s with weight w_s, shape (B, S)."""
         return (self._log_joint(v) + self.log_weights(v)).softmax(-1)
 
     def latent_mean(self, v: Tensor) -> Tensor:
@@ -114,11 +114,11 @@ class QuadratureMarginal(MarginalEnergy):
         return self._by_rows(lambda v: self._probabilities(v) @ self.nodes(v), v)
 
     def boundary_mass(self, v: Tensor) -> Tensor:
-        """Compute the fraction of the mass of p(h|v) on the outermost nodes of the grid, shape (B,)."""
+        """Compute the probability mass of p(h|v) on the outermost nodes of the grid, shape (B,)."""
         return self._by_rows(lambda v: self._probabilities(v)[:, self._n_outermost(v) > 0].sum(-1), v)
 
     def coarse_error(self, v: Tensor) -> Tensor:
-        """Compute the absolute change of F(v) when only every second node is used, shape (B,).
+        """Compute the absolute change of the free energy F(v) if only every second node per axis is used, shape (B,).
 
         It estimates the error of the coarser grid.
         """

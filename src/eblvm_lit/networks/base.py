@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """The shape of one v."""
+            """The shape of one example v."""
             ...
 
         @property
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """The shape of one v."""
+            """The shape of one example v."""
             ...
 
         @property

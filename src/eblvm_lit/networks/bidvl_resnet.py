@@ -54,7 +54,7 @@ class _FirstBlock(nn.Module):
 
 
 class SpectralResNet(nn.Module):
-    r"""A feature network of spectrally normalised residual blocks, a ReLU and a sum over all pixels.
+    r"""A feature network: spectrally normalised residual blocks, followed by a ReLU and a sum over all pixels.
 
     .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \max(0, \cdot)
 
@@ -108,7 +108,7 @@ def _double(x: Tensor) -> Tensor:
 
 
 class _UpBlock(nn.Module):
-    """A residual block of two convolutions, with batch norm and a ReLU before each, that doubles the resolution."""
+    """A residual block that doubles the resolution: two convolutions, each after batch norm and a ReLU."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class _UpBlock(nn.Module):
 
 
 class ResidualGenerator(nn.Module):
-    r"""A generator: a linear map of the latents to 4x4 pixels, residual blocks that double the size, and a convolution.
+    r"""A generator: a linear map of latents to 4x4 pixels, then residual blocks that double the size and a convolution.
 
     .. math:: x \mapsto w_2 * a(w_1 * U a(x)) + w_0 * U x, \quad a = \max(0, \mathrm{BN}(\cdot))
 

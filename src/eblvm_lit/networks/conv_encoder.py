@@ -16,7 +16,7 @@ __all__ = ["ConvEncoder"]
 
 
 class ConvEncoder(nn.Module):
-    """A feature network of 3x3 convolutions, each followed by a leaky ReLU, with a flattened output.
+    """A feature network of 3x3 convolutions, each followed by a leaky ReLU; the last output is flattened.
 
     The defaults are those of the published posterior (Bao et al. 2020, code): three convolutions, each of which halves
     the resolution, and (H/8)(W/8) 256 features.

@@ -89,7 +89,7 @@ def local_batch_norms(module: nn.Module) -> dict[str, nn.Module]:
 
 @contextmanager
 def statistics_over(module: nn.Module, minibatch: Minibatch) -> Iterator[None]:
-    """Compute the module's batch-norm statistics over a shared minibatch inside this context.
+    """Inside this context, compute the module's batch-norm statistics over a minibatch that processes share.
 
     Example:
         >>> norm = BatchNorm2d(2)

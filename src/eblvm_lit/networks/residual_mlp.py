@@ -35,7 +35,7 @@ class _Block(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    r"""A feature network of residual blocks with an activation a between them, and optionally after the last one.
+    r"""A feature network of residual blocks, with an activation a between blocks and optionally after the last block.
 
     .. math:: x \mapsto a(A_2\, a(A_1 x + a_1) + a_2) + S x + s
 

@@ -17,7 +17,10 @@ __all__ = ["ResNet"]
 
 
 class _Block(nn.Module):
-    """A residual block of two convolutions, each after an ELU, and a 1x1 shortcut; ``down`` halves the resolution."""
+    """A residual block of two convolutions, each after an ELU, with a 1x1 convolution as the shortcut.
+
+    It halves the resolution if ``down`` is true.
+    """
 
     def __init__(self, n_in: int, n_out: int, *, down: bool) -> None:
         super().__init__()
@@ -101,7 +104,7 @@ class ResNet(nn.Module):
         return x.flatten(1)
 
     def _recomputes(self) -> bool:
-        """Return whether this forward pass checkpoints its activations: if requested, and if that saves memory."""
+        """Return whether this forward pass uses activation checkpointing: only if requested and if it saves memory."""
         if not self.checkpoint or is_plain_first_order():
             return self.checkpoint and torch.is_grad_enabled()
         if self.training:

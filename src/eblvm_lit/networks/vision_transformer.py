@@ -15,7 +15,7 @@ OFFSET = 0.1  # added to the side of the new grid when position embeddings are r
 
 
 class LayerScale(nn.Module):
-    """A learnt factor for each channel."""
+    """A layer that multiplies each channel by a learnt factor."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class LayerScale(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention with several heads."""
+    """A self-attention layer with several heads."""
 
     def __init__(self, dim: int, n_heads: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Patches(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """A vision transformer that maps images to the normalised class token, with the parameter names of DINOv2.
+    """A vision transformer that maps images to the normalised class token and has the parameter names of DINOv2.
 
     If the patch grid of an image differs from that of the position embeddings, these are resized bicubically.
     Reference: Oquab et al. 2023, arXiv 2304.07193, and code.

@@ -21,7 +21,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Objective(ABC):
-    """A functional of a score function, evaluated on data and noise.
+    """The base class of objectives: functionals of a score function, evaluated on data and noise.
 
     An iteration draws ``noise``, applies ``perturb`` to the data, estimates the score at the perturbed data and
     computes ``loss``. Noise may have leading dimensions, with one slice for each inner step; :meth:`perturb` and
@@ -43,7 +43,7 @@ class Objective(ABC):
 
     @abstractmethod
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Draw all random numbers of one evaluation, each of shape (*shape, B, ...)."""
+        """Draw all random tensors that one evaluation needs, each of shape (*shape, B, ...)."""
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
         """Return the points at which the score is matched, shape (B, *event)."""
@@ -54,7 +54,7 @@ class Objective(ABC):
         """Compute the loss of each example, shape (B,), at the perturbed v."""
 
     def of_data(self, network: Module) -> Module:
-        """Return the energy or posterior as a function of v without a noise level, for metrics, figures and samplers.
+        """Return the energy or posterior of unperturbed data v, which metrics, figures and samplers use.
 
         It is the trained network itself, unless the objective trains a network of perturbed data and their noise level.
         """

@@ -49,7 +49,10 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
 
 
 def _second_half(x: Tensor) -> Tensor:
-    """Return a mask, shape (B,), of the second half, whose scores the one-sided form differentiates."""
+    """Return a mask, shape (B,), that is 1 for the second half of the minibatch and 0 for the first.
+
+    The one-sided form differentiates only the scores of the second half.
+    """
     return (torch.arange(len(x), device=x.device) >= len(x) // 2).to(x.dtype)
 
 
@@ -98,7 +101,7 @@ class KSD(Objective):
         self.minibatch = WHOLE
 
     def on_minibatch(self, minibatch: Minibatch) -> KSD:
-        """Return the objective with pairs formed in this minibatch."""
+        """Return the objective that forms its pairs within this minibatch."""
         if minibatch is self.minibatch:
             return self
         own = KSD(bandwidth=self.bandwidth, pairs=self.pairs)
@@ -123,7 +126,7 @@ class KSD(Objective):
         return median_distance(self.minibatch.gather(v)) if self.bandwidth == "median" else self.bandwidth
 
     def _partners(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return all points of the minibatch, their scores, and a mask of the pairs with this process' points x.
+        """Return all points of the minibatch, their scores, and a mask of their pairs with this process's points x.
 
         The n points and their scores have shape (n, d) each. The mask, shape (B, n), is 0 where a point would be
         paired with itself and 1 elsewhere. s contains the scores of x.
@@ -150,7 +153,11 @@ class KSD(Objective):
         return (u * others).sum(1) / (len(points) - 1)
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        r"""Compute the mean of :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of v, shape (B, *event)."""
+        r"""Compute the gradient of the summed loss with respect to the scores s at v, shape (B, *event).
+
+        It is the mean of :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of v, with the Gaussian kernel k.
+        For the first half of a minibatch it is 0 in the one-sided form.
+        """
         x = v.flatten(1)
         t = s.flatten(1)
         b = self._bandwidth(x)

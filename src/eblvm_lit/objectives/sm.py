@@ -13,7 +13,7 @@ __all__ = ["SM"]
 
 
 class SM(Objective):
-    r"""The objective of score matching, with the exact trace.
+    r"""The objective of score matching, with the exact trace of the score's Jacobian.
 
     .. math:: \tfrac12 \|s(v)\|^2 + \mathrm{tr}\, \nabla_v s(v)
 

@@ -50,7 +50,7 @@ class SSM(Objective):
         self.norm = norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Draw the directions ``u``, shape (*shape, B, *event)."""
+        """Draw the random projection directions ``u``, shape (*shape, B, *event)."""
         u = torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
         # torch.sign is avoided, because sign(0) = 0 would drop a component; u = 0 has a probability of about 2^-24
         return {"u": u if self.projection == "gaussian" else torch.where(u >= 0, 1.0, -1.0).to(v.dtype)}

@@ -89,7 +89,9 @@ class BernoulliPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Set :math:`l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]`; see :class:`Posterior`.
+        r"""Take a natural-gradient step on the logits l; see :class:`Posterior`.
+
+        .. math:: l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]
 
         For an energy that is linear in each latent, :math:`E_q[\partial E / \partial h]` is the derivative at q's mean,
         and is :math:`E_q[E(v, h_j = 1, h_{-j}) - E(v, h_j = 0, h_{-j})]`.

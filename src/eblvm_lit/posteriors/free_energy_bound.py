@@ -24,7 +24,7 @@ def has_free_energy_bound(energy: object, posterior: object) -> bool:
 def free_energy_bound(
     energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator, *, n_particles: int
 ) -> Tensor:
-    r"""Compute F(v) if it is tractable, else a Monte Carlo estimate of its variational upper bound.
+    r"""Compute the free energy F(v) if it is tractable, else a Monte Carlo estimate of its variational upper bound.
 
     .. math:: F(v) \le E_{q(h|v)} [E(v, h) + \log q(h|v)]
 

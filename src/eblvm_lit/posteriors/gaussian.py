@@ -54,13 +54,13 @@ class GaussianPosterior(Posterior):
         return mean + log_std.exp() * noise
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """Compute log q(h), shape (*L, B)."""
+        """Compute the log density log q(h|v), shape (*L, B)."""
         mean, log_std = q_params
         standardised = (h - mean) * (-log_std).exp()
         return (-0.5 * standardised.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Compute the Fisher information: 1 / std^2 for the mean, and 2 for the log standard deviation."""
+        """Compute the Fisher information of q: 1 / std^2 for the mean, and 2 for the log standard deviation."""
         return (-2 * q_params[1]).exp(), torch.full_like(q_params[1], 2.0)
 
     def natural_gradient_step(
@@ -233,6 +233,6 @@ class SpectralEncoderPosterior(EncoderPosterior):
         )
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the mean and the log standard deviation, which is negative, of q(h|v), each of shape (B, H)."""
+        """Compute the mean and the (negative) log standard deviation of q(h|v), each of shape (B, H)."""
         mean, raw = super().moments(v)
         return mean, -0.5 * softplus(2 * raw)

@@ -73,7 +73,7 @@ class DiffusiveGibbs(Dynamics):
         return self.n_sweeps * self.n_levels
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each level; see :meth:`Dynamics.steps`."""
+        """Yield the chains' variables after each noise level; see :meth:`Dynamics.steps`."""
         flat = FlatChains(chains)
         mala = HMC(n_leapfrog=1)
         x = flat.x

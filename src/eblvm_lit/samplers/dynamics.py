@@ -18,7 +18,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["Chains", "Dynamics", "FlatChains"]
 
-LARGEST = 1e6  # a larger absolute value means that the chains have diverged
+LARGEST = 1e6  # a variable with a larger absolute value means that its chain has diverged
 
 
 class Chains(NamedTuple):
@@ -85,13 +85,13 @@ class FlatChains:
         return torch.cat([part.flatten(1) for part in parts], 1)
 
     def parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Split the rows of x (R, D) into the variables, with kept pixels reset to their initial values."""
+        """Split the rows of x (R, D) into the chains' variables, with kept pixels reset to their initial values."""
         x = x if self._fixed is None else torch.where(self._fixed[: len(x)], self._start[: len(x)], x)
         pieces = x.split([shape.numel() for shape in self._shapes], 1)
         return tuple(piece.unflatten(1, shape) for piece, shape in zip(pieces, self._shapes, strict=True))
 
     def energies(self, x: Tensor) -> Tensor:
-        """Compute the energy of each row of x (C B, D), shape (C B,)."""
+        """Compute the energies of C copies of the B chains, shape (C B,), from the rows of x (C B, D)."""
         return self._chains.energy(*self.parts(x), *self._given)
 
 
@@ -119,7 +119,7 @@ class Dynamics(ABC):
 
     @property
     def settings(self) -> list[Any]:
-        """The settings on which samples depend, whose hash identifies cached samples."""
+        """The settings that determine the samples; their hash identifies cached samples."""
         return [type(self).__qualname__, *(x for pair in sorted(vars(self).items()) for x in pair)]
 
     @property
@@ -137,7 +137,7 @@ class Dynamics(ABC):
 
     @abstractmethod
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each of the :attr:`n_steps` steps.
+        """Yield the chains' variables after each of the :attr:`n_steps` steps.
 
         Args:
             chains: The B chains.
@@ -145,7 +145,7 @@ class Dynamics(ABC):
         """
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each step, and after the denoising step if there is one.
+        """Yield the chains' variables after each step, and after the denoising step if there is one.
 
         Args:
             chains: The B chains.

@@ -105,14 +105,14 @@ class Langevin(Dynamics):
     def _moved(
         self, x: tuple[Tensor, ...], slopes: tuple[Tensor, ...], noise: tuple[Tensor, ...], step: int
     ) -> tuple[Tensor, ...]:
-        """Compute the variables after one step, from the gradients (slopes) at x."""
+        """Compute the variables after one step, from x and the energy gradients ``slopes`` at x."""
         moves = zip(x, slopes, noise, strict=True)
         moved = (part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
         return tuple(part.detach() for part in moved)
 
     @property
     def settings(self) -> list[Any]:
-        """The settings on which samples depend, whose hash identifies cached samples."""
+        """The settings that determine the samples; their hash identifies cached samples."""
         return [type(self).__qualname__, self.n_steps, self.step_size, self.noise_std, *map(torch.as_tensor, self.box)]
 
     def within(self, low: Tensor | float, high: Tensor | float) -> Langevin:
@@ -127,7 +127,7 @@ class Langevin(Dynamics):
         return boxed
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw the initial v uniformly from the box, shape (B, *shape)."""
+        """Draw the initial v uniformly from the box, by default [0, 1], shape (B, *shape)."""
         low, high = self.box
         return low + (high - low) * noise.uniform(shape, dtype=dtype)
 
@@ -136,7 +136,7 @@ class Langevin(Dynamics):
         return noise((h_dim,), dtype=dtype)
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each step; see :meth:`Dynamics.steps`."""
+        """Yield the chains' variables after each step; see :meth:`Dynamics.steps`."""
         return langevin_steps(chains, noise, 0.5 * self.step_size, [self.noise_std] * self.n_steps)
 
     def sample(
@@ -172,7 +172,9 @@ class Langevin(Dynamics):
 def langevin_steps(
     chains: Chains, noise: SampleNoise, drift: float, scales: Sequence[float]
 ) -> Iterator[tuple[Tensor, ...]]:
-    r"""Yield the variables after each Langevin step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
+    r"""Yield the chains' variables after each Langevin step.
+
+    .. math:: x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi, \quad \xi \sim N(0, I)
 
     Args:
         chains: The B chains.

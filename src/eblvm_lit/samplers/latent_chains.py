@@ -19,7 +19,7 @@ TotalEnergy = Callable[[Tensor], Tensor]
 
 
 def prior_energy(energy: LatentPriorEnergy) -> TotalEnergy:
-    r"""Return a function that maps latents h (B, H) to the sum of :math:`f(h) + \tfrac12 \|h\|^2` over the batch."""
+    r"""Return a function from latents h (B, H) to the sum of their prior energies :math:`f(h) + \tfrac12 \|h\|^2`."""
     return lambda h: energy.prior_energy(h).sum()
 
 

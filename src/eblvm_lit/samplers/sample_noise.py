@@ -11,7 +11,7 @@ from eblvm_lit.core.seeding import derive_seed
 
 __all__ = ["SampleNoise"]
 
-CHUNK = 2**22  # the number of random numbers drawn at once for 64 samples
+CHUNK = 2**22  # the maximum number of random numbers drawn at once for 64 samples
 
 
 class SampleNoise:

@@ -31,7 +31,7 @@ Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs
 
 
 class Sampler:
-    r"""The sampler, which runs chains of the given dynamics and returns their last v as samples.
+    r"""A sampler that runs chains of the given dynamics and returns their final v as samples.
 
     Its ``kind`` says on which energy the chains run:
 
@@ -274,6 +274,9 @@ def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | Non
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """Return a sampler with large batches: at least 100 chains, or up to 2^24 random numbers for 50 steps."""
+    """Return a sampler that runs many chains at a time.
+
+    A batch has as many chains as draw 2^24 random numbers in 50 steps, but at least 100.
+    """
     n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
     return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

@@ -41,12 +41,12 @@ class ScoreEstimator(ABC):
         """
 
     def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the random numbers of one estimate at v (B, *event)."""
+        """Draw the random numbers that one estimate of the score at v (B, *event) needs."""
         return None
 
     @abstractmethod
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
-        """Return the estimated score as a function of points (B, *event), with latents drawn at v (B, *event)."""
+        """Return a function that estimates the score at points (B, *event), with latents drawn given v (B, *event)."""
 
     def smooth(self, energy: Energy, posterior: Posterior | None, v: Tensor) -> Tensor:
         """Return a deterministic approximation of the score at v, shape (B, *event).

@@ -51,7 +51,7 @@ class ImportanceScore:
 
 
 class Importance(ScoreEstimator):
-    """A score estimator by importance sampling, with new latents for each v in each evaluation.
+    """A score estimator that uses importance sampling, with new latents for each v in each evaluation.
 
     Args:
         n_particles: The number L of latents drawn for each v.
@@ -85,5 +85,5 @@ class Importance(ScoreEstimator):
         return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
 
     def function(self, energy: Energy, posterior: None, v: Tensor, noise: Tensor) -> ImportanceScore:
-        """Return the score estimate with the latents ``noise`` as a function of v."""
+        """Return a function of v that estimates the score with the binary latents ``noise``."""
         return ImportanceScore(energy, noise)

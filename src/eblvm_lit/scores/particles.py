@@ -23,7 +23,7 @@ DIVERGED = 1e4
 
 
 class Particles(ABC):
-    """A source of latents h given v.
+    """The base class of sources that draw latents h given v.
 
     The noise is drawn beforehand and passed in. No gradient goes through the drawn latents.
 
@@ -40,14 +40,14 @@ class Particles(ABC):
 
     @abstractmethod
     def noise(self, energy: Energy, posterior: Posterior | None, shape: tuple[int, ...], v: Tensor, generator) -> Any:
-        """Draw the noise for ``shape`` latents of each v (B, *event)."""
+        """Draw the noise that :meth:`draw` turns into latents (*shape, B, H), for v (B, *event)."""
 
     @abstractmethod
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
-        """Draw latents h given v, shape (*shape, B, H)."""
+        """Turn the noise into latents h given v, shape (*shape, B, H)."""
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Return diagnostics of the drawn latents h by name, for the run's record."""
+        """Return, by name, the diagnostics of the drawn latents h that a run records."""
         return {}
 
     def failure_hint(self) -> str | None:

@@ -43,7 +43,7 @@ SETS = {"separate": (0, 1, 2), "coupled": (0, 1, 1), "shared": (0, 0, 0)}
 
 
 class Estimate(ABC):
-    """A rule that estimates the score from particles.
+    """A rule that estimates the score from particles, which are sampled latents.
 
     Attributes:
         needs_posterior: Whether the rule uses the density of q and assumes that the particles are distributed as
@@ -58,7 +58,7 @@ class Estimate(ABC):
 
 
 class VaES(Estimate):
-    r"""The variational estimate of the score: :math:`-\frac1L \sum_l \nabla_v E(v, h_l)`, h_l drawn from q(h|v).
+    r"""The variational estimate of the score, :math:`-\frac1L \sum_l \nabla_v E(v, h_l)` with h_l drawn from q(h|v).
 
     Reference: Bao et al. 2021, section 3.1.
 
@@ -100,7 +100,7 @@ class ControlledVaES(Estimate):
 
 
 class Covariance(ABC):
-    """A rule for the particles' weights w_l, with which sum_l w_l x_l estimates the covariance Cov(s, x).
+    """A rule for particle weights w_l such that sum_l w_l x_l estimates the covariance of values s_l and x_l.
 
     Attributes:
         min_particles: The smallest number of particles for which the weights are defined.
@@ -110,11 +110,11 @@ class Covariance(ABC):
 
     @abstractmethod
     def weights(self, s: Tensor) -> Tensor:
-        """Compute the weights w, shape (L, ...), from the values s (L, ...)."""
+        """Compute the particle weights w_l, shape (L, ...), from the values s_l at the L particles, shape (L, ...)."""
 
 
 class Unbiased(Covariance):
-    """The weights of the unbiased sample covariance: (s_l - mean s) / (L - 1).
+    """The weights of the unbiased sample covariance for L values s_l: (s_l - mean s) / (L - 1).
 
     Example:
         >>> Unbiased().weights(torch.tensor([1.0, 3.0]))
@@ -124,12 +124,12 @@ class Unbiased(Covariance):
     min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
-        """Compute the weights w, shape (L, ...)."""
+        """Compute the particle weights w_l, shape (L, ...), from the values s_l."""
         return (s - s.mean(0)) / (len(s) - 1)
 
 
 class Biased(Covariance):
-    """The weights of the biased sample covariance: (s_l - mean s) / L.
+    """The weights of the biased sample covariance for L values s_l: (s_l - mean s) / L.
 
     Example:
         >>> Biased().weights(torch.tensor([1.0, 3.0]))
@@ -139,7 +139,7 @@ class Biased(Covariance):
     min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
-        """Compute the weights w, shape (L, ...)."""
+        """Compute the particle weights w_l, shape (L, ...), from the values s_l."""
         return (s - s.mean(0)) / len(s)
 
 
@@ -152,12 +152,12 @@ class Dropped(Covariance):
     """
 
     def weights(self, s: Tensor) -> Tensor:
-        """Return weights of zero, shape (L, ...)."""
+        """Return the weight zero for every particle, shape (L, ...)."""
         return torch.zeros_like(s)
 
 
 def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor, covariance: Covariance) -> Tensor:
-    r"""Compute a scalar for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`.
+    r"""Compute a scalar for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`, given a vector z.
 
     .. math:: \frac1L \sum_l z^\top \nabla_v \ell(v, h_l) + \sum_l w_l\, \ell(v, h''_l), \quad
         w_l = \frac{s_l - \bar s}{L - 1}, \; s_l = z^\top \nabla_v \ell(v, h''_l) \text{ held constant}
@@ -219,7 +219,7 @@ class VariationalFunction:
         return self.estimator.estimate(self.energy, self.posterior, x, self.h)
 
     def product(self, energy: Energy, x: Tensor, z: Tensor) -> Tensor:
-        """Compute a scalar for each example, shape (B,), whose theta-gradient is VaGES(x)' z.
+        """Compute a scalar for each example, shape (B,), whose theta-gradient is VaGES(x)' z, given a vector z.
 
         See :func:`vages_product`.
 
@@ -305,7 +305,7 @@ class VariationalScore(ScoreEstimator):
         return self.particles.noise(energy, posterior, (n_sets * self.n_particles,), v, generator)
 
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> VariationalFunction:
-        """Return VaES and VaGES with particles drawn at v; all particle sets are drawn in one pass."""
+        """Return the estimates VaES and VaGES with particles drawn given v; all particle sets are drawn in one pass."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
         return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))
 

@@ -59,7 +59,7 @@ class GibbsChain(NegativePhase):
         return chain
 
     def start_noise(self, energy: ConditionalEnergy, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw the noise of h, shape (B, H)."""
+        """Draw the noise for sampling h in :meth:`start`, shape (B, H)."""
         return energy.latent_noise((len(v),), v, generator)
 
     def start(self, energy: ConditionalEnergy, v: Tensor, noise: Tensor) -> State:
@@ -67,7 +67,7 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": energy.draw_latent(v, noise)}
 
     def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Draw the noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""
+        """Draw the noise of k sweeps for n chains: for v, shape (k, n, *event), and for h, shape (k, n, H)."""
         return {
             "v": energy.visible_noise((self.n_steps, n), like, generator),
             "h": energy.latent_noise((self.n_steps, n), like, generator),
@@ -82,7 +82,10 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": h}
 
     def weighted_run(self, energy: ConditionalEnergy, state: State, noise: State) -> tuple[State, Tensor]:
-        """Run k sweeps; return v_k and the log-ratio, F(v_k) - F(v_0) because the sweeps leave p(v) invariant."""
+        """Run k sweeps from v_0 to v_k, and return v_k and the log-ratio of transition densities.
+
+        The log-ratio is F(v_k) - F(v_0), because the sweeps leave p(v) invariant.
+        """
         v = state["v"]
         for h_noise, v_noise in zip(noise["h"], noise["v"], strict=True):
             v = energy.draw_visible(energy.draw_latent(v, h_noise), v_noise).detach()

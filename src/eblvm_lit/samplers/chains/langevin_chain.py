@@ -63,7 +63,7 @@ class LangevinChain(NegativePhase):
         self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
 
     def jointly(self) -> LangevinChain:
-        """Return a copy with steps on (v, h), even if F is tractable."""
+        """Return a copy whose steps move v and h jointly, even if the free energy is tractable."""
         chain = copy.copy(self)
         chain.joint = True
         return chain
@@ -82,7 +82,7 @@ class LangevinChain(NegativePhase):
         return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) and not self.joint else shapes
 
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
-        """Draw initial latents, shape (B, H), and the noise of their steps; return {} for chains without latents."""
+        """Draw initial latents (B, H) and the noise of the Langevin steps on h, or {} for chains without latents."""
         if "h" not in self.shapes(energy):
             return {}
         h = torch.randn((len(v), energy.h_dim), generator=generator, dtype=v.dtype, device=v.device)
@@ -100,7 +100,7 @@ class LangevinChain(NegativePhase):
         return self.latent_steps.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))[0]
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Draw the noise of each variable, shape (k, n, *its shape).
+        """Draw the noise of k steps for each variable of n chains, shape (k, n, *shape of the variable).
 
         If new chains start from noise, their initial variables are included under ``<name>_start``.
         """
@@ -114,7 +114,7 @@ class LangevinChain(NegativePhase):
         return noise
 
     def begin(self, positive: State, noise: State) -> State:
-        """Return the initial state of new chains: the positive phase, or noise if ``uniform_start`` is set."""
+        """Return the initial state of new chains: the positive phase's state, or noise if ``uniform_start`` is set."""
         return positive if self.uniform_start is None else {name: noise[f"{name}_start"] for name in positive}
 
     def run(self, energy: Energy, state: State, noise: State) -> State:
@@ -123,14 +123,14 @@ class LangevinChain(NegativePhase):
         return dict(zip(state, end, strict=True))
 
     def weighted_run(self, energy: Energy, state: State, noise: State) -> tuple[State, Tensor]:
-        """Run k steps, and return the final variables and the log-ratio summed over the steps."""
+        """Run k steps, and return the final variables and the log-ratio of transition densities of all k steps."""
         start = tuple(state.values())
         eps = tuple(noise[name] for name in state)
         end, ratio = self.steps.run_with_ratio(self._total(energy, state), start, eps)
         return dict(zip(state, end, strict=True)), ratio
 
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute v after one step, with noise only if a random generator is given."""
+        """Compute v after one Langevin step, with noise only if a random generator is given."""
         x = tuple(state.values())
         draw = self.one_step.noise
         noise = tuple(torch.zeros_like(part[None]) if generator is None else draw(part, generator) for part in x)
