@@ -9,6 +9,7 @@ Their visible vector :math:`x = (y, c)` is the scaled image and the scaled level
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -18,7 +19,7 @@ from eblvm_lit.core.noise_levels import split_level
 from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.deep import DeepLatentEnergy
-from eblvm_lit.networks.base import DenoisingNetwork
+from eblvm_lit.networks.base import DenoisingNetwork, FeatureNetwork
 
 __all__ = ["InnerProductEnergy", "InnerProductHead", "InnerProductLatentEnergy"]
 
@@ -115,7 +116,9 @@ class InnerProductLatentEnergy(DeepLatentEnergy):
         head_dim: PositiveInt | None = None,
         latent_reference_std: PositiveFloat | None = 1.0,
     ) -> None:
-        super().__init__(network=network, h_dim=h_dim, head_dim=head_dim, latent_reference_std=latent_reference_std)
+        # The base class only reads the network's sizes and stores it; `features` below calls it.
+        features = cast(FeatureNetwork, network)
+        super().__init__(network=features, h_dim=h_dim, head_dim=head_dim, latent_reference_std=latent_reference_std)
         self.inner_product = InnerProductHead(in_dim=network.out_dim)
 
     def features(self, v: Tensor) -> Tensor:

@@ -135,8 +135,8 @@ class NoiseConditionalMixer(nn.Module):
         self.spread = nn.ModuleList(nn.Linear(n_kept, width) for _ in range(n_rounds))
         self.mix_channels = nn.ModuleList(GainedBlock(in_dim=width, width=width) for _ in range(n_rounds))
         self.leave = nn.Conv2d(width, channels * SIDE**2, 3, padding=1)
-        nn.init.zeros_(self.leave.weight)
-        nn.init.zeros_(self.leave.bias)
+        for parameter in self.leave.parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the image f, shape (B, d), and the features g, shape (B, out_dim), for x = (y, c), (B, d + 1)."""
