@@ -17,12 +17,14 @@ from torch.distributions import Bernoulli, Distribution, Independent, Normal, re
 
 import eblvm_lit as eb
 from eblvm_lit.core.noise_levels import NoiseRange
+from eblvm_lit.energies.inner_product import InnerProductEnergy, InnerProductLatentEnergy
 from eblvm_lit.energies.noise_conditional import (
     NoiseConditionalEnergy,
     NoiseConditionalFreeEnergy,
 )
 from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
+from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
@@ -252,6 +254,13 @@ def grbm_at_every_level(n_inputs=V_DIM):
     return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
+NOISED = (17,)  # the shape of an image of 4 x 4 pixels with its noise level
+
+
+def tiny_mixer():
+    return NoiseConditionalMixer(v_shape=[1, 4, 4], width=4, dense_width=4, n_rounds=1, n_kept=2)
+
+
 ENERGIES = [
     grbm_case("grbm-code"),
     grbm_case("grbm-paper", parametrisation="paper"),
@@ -273,6 +282,9 @@ ENERGIES = [
     ),
     energy_case("noise-conditional", at_every_level),
     replace(energy_case("noise-conditional-grbm", grbm_at_every_level), binary=True),
+    energy_case(
+        "inner-product-latent", lambda: InnerProductLatentEnergy(network=tiny_mixer(), h_dim=H_DIM), 0.3, NOISED
+    ),
     energy_case("at-level", lambda: at_every_level(V_DIM + 1).at_level(0.5)),
     replace(energy_case("at-level-grbm", lambda: grbm_at_every_level(V_DIM + 1).at_level(0.5)), binary=True),
     energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),
@@ -307,6 +319,7 @@ def spectral(hidden):
 VISIBLE_ENERGIES = [
     *(deep_visible(kind, head) for head in ("quadratic", "squared_norm") for kind in ("vector", "image")),
     energy_case("deep-reference", lambda: eb.DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
+    energy_case("inner-product", lambda: InnerProductEnergy(network=tiny_mixer()), 0.3, NOISED),
     energy_case("spectral-hidden", lambda: spectral(hidden=True)),
     energy_case("spectral-linear", lambda: spectral(hidden=False)),
     energy_case("mlp", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
