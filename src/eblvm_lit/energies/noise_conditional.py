@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level, join_level
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
@@ -157,19 +157,20 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
         """Return the advice of the energy F'."""
         return self.inner.memory_hints()
 
+    @torch.no_grad()
     def own_log_partition(self, level: float, n: int = 4096) -> Tensor:
         r"""Compute log Z of the free energy at one level, by importance sampling from the reference.
 
-        .. math:: Z(t) = \int e^{-F(\tilde v, t)} d\tilde v = E_{z \sim N(0, I)}\, e^{-F'(z, \frac14 \log(t / s^2))}
+        .. math:: Z(t) = \int e^{-F(\tilde v, t)} d\tilde v
+            = E_{\tilde v \sim e^{-F_0}}\, e^{F_0(\tilde v, t) - F(\tilde v, t)}
 
         The estimate is accurate at the largest level, where noised data have almost the reference's distribution. If F
         satisfies the equation of its derivative in t, then Z is the same at every level. The n normal points come from
         a fixed seed, so that the value depends only on the parameters.
         """
-        like = next(self.parameters())
-        z = torch.randn(n, math.prod(self.v_shape), generator=torch.Generator().manual_seed(0)).to(like)
-        position = like.new_full((n,), (math.log(level) - 2 * math.log(self.reference.std)) / 4)
-        return torch.logsumexp(-self.inner.free_energy(join_level(z, position)), 0) - math.log(n)
+        generator = torch.Generator(self.reference.mean.device).manual_seed(0)
+        w = self.reference.draw((n, math.prod(self.v_shape)), level, generator)
+        return torch.logsumexp(-self.inner.free_energy(self.reference.inputs(w)), 0) - math.log(n)
 
 
 class AtLevel(FeatureEnergy):

@@ -50,12 +50,13 @@ class Sandwich(NamedTuple):
     upper: AISEstimate
 
 
-def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEstimate:
+def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice: str = "Raise n_betas.") -> AISEstimate:
     """Estimate log Z = logmeanexp(log w) + log Z_0; log a warning if few chains have most of the weight.
 
     Args:
         log_weights: The log weight of each chain, shape (n,), n >= 2.
         log_z_base: The exact log Z_0 of the base model.
+        advice: The last sentence of the warning, which says what raises the effective sample size.
 
     Example:
         >>> estimate_from_log_weights(torch.zeros(100, dtype=torch.float64), 1.0)
@@ -69,9 +70,9 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     ess = float(w.sum().square() / w.square().sum())
     if not ess - 1 >= FEWEST * (n - 1):  # not <, so that NaN warns, too
         log.warning(
-            "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
-            "more than its standard error says. Raise n_betas.",
-            *(ess, n),
+            "Importance sampling of log Z has an effective sample size of %.1f among %d: log Z may be wrong by "
+            "more than its standard error says. %s",
+            *(ess, n, advice),
         )
     return AISEstimate(log_z, error, ess)
 
