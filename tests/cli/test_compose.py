@@ -36,6 +36,7 @@ RUNS = [
     "method=cd data=digits model=perturbed_grbm model.h_dim=3 chain=langevin",
     "method=dsm data=line_blobs model=grbm score=exact optimizer=sgd schedule@optimizer.schedule=step",
     "method=dual data=two_spirals objective=dual",
+    "method=levels data=rings",
     f"method=bidual {ONE} data=swiss_roll model=noise_conditional",
     f"method=vages_dual {ONE} data=moons posterior=noise_conditional sampler=probability_flow",
     "method=ed data=rings schedule@optimizer.schedule=exponential",
