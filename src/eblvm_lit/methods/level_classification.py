@@ -14,7 +14,7 @@ from eblvm_lit.core.functional import bind, grad_and_value
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.energies.base import MarginalEnergy
-from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
+from eblvm_lit.energies.noise_conditional import FreeEnergyOfLevels
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
@@ -40,8 +40,8 @@ class LevelClassification(LossMethod):
     normal numbers, reflected at the ends of the range; so each level's log t is uniform, and none of them is special.
     Reference: DiffCLF, arXiv 2601.21025.
 
-    The loss needs values of F at several levels and not only a score, so it is a method beside the log-density losses
-    and not an objective beside ``mdsm``; it takes energies with a tractable F.
+    The loss needs values of F at several levels and not only a score, so it is a method and not an objective. It takes
+    energies with a tractable F.
 
     Args:
         energy: The energy of every noise level.
@@ -58,6 +58,7 @@ class LevelClassification(LossMethod):
 
     Example:
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
+        >>> from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
         >>> from eblvm_lit.optimizers.adam import Adam
         >>> inner = MLPEnergy(v_dim=3, widths=[8])
         >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
@@ -80,7 +81,7 @@ class LevelClassification(LossMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
-        if not isinstance(energy, NoiseConditionalFreeEnergy):
+        if not isinstance(energy, FreeEnergyOfLevels):
             raise ConfigError(
                 f"{type(energy).__name__} does not know the noise level, which method=levels needs: use "
                 "model=noise_conditional, or NoiseConditionalFreeEnergy around your energy."
@@ -101,7 +102,7 @@ class LevelClassification(LossMethod):
     @property
     def parts(self) -> MethodParts:
         """Return the energy of the data, which is the energy at the smallest level."""
-        return MethodParts(energy=cast(NoiseConditionalFreeEnergy, self.energy).of_data())
+        return MethodParts(energy=cast(FreeEnergyOfLevels, self.energy).of_data())
 
     def float32_reason(self) -> str | None:
         """Return why the method needs float32: it compares energies of nearby levels."""

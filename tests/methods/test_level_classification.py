@@ -10,7 +10,7 @@ from cases import at_every_level, hermite, randomise
 from eblvm_lit.core.noise_levels import NoiseRange
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
-from eblvm_lit.methods.log_density.level_classification import LevelClassification
+from eblvm_lit.methods.level_classification import LevelClassification
 from eblvm_lit.methods.state import TrainState
 from helpers.known_mixture import KnownMixture
 
