@@ -316,6 +316,20 @@ def spectral(hidden):
 
 
 # Energies that have no latents; test_deep.py tests them, and the batteries over E(v, h) leave them out.
+def visible_at_every_level():
+    """Return an energy of V_DIM - 1 noised coordinates and their noise level, without latents."""
+    inner = eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])
+    return NoiseConditionalFreeEnergy(energy=inner, v_shape=[V_DIM - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
+
+
+def composed_of_two(kind):
+    return kind(energies=[visible_at_every_level(), visible_at_every_level()])
+
+
+def tilted():
+    return eb.TiltedEnergy(energy=visible_at_every_level(), log_factor=lambda v, log_level: v.sin().sum(1))
+
+
 VISIBLE_ENERGIES = [
     *(deep_visible(kind, head) for head in ("quadratic", "squared_norm") for kind in ("vector", "image")),
     energy_case("deep-reference", lambda: eb.DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
@@ -325,6 +339,9 @@ VISIBLE_ENERGIES = [
     energy_case("mlp", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
     energy_case("mlp-normal", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
     energy_case("mlp-frequencies", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0, n_frequencies=3)),
+    energy_case("product-at-every-level", lambda: composed_of_two(eb.ProductEnergy)),
+    energy_case("mixture-at-every-level", lambda: composed_of_two(eb.MixtureEnergy)),
+    energy_case("tilted-at-every-level", tilted),
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------
