@@ -52,7 +52,7 @@ FOLDERS = {
             "networks",
             "noise_distributions",
         ),
-        *("objectives", "optimizers", "posteriors", "samplers", "scores"),
+        *("objectives", "optimizers", "posteriors", "samplers", "scores", "core.noise_levels"),
     ),
     "data": ("data",),
     "callbacks": ("data", "figures", "training.callbacks"),
