@@ -17,12 +17,14 @@ from torch.distributions import Bernoulli, Distribution, Independent, Normal, re
 
 import eblvm_lit as eb
 from eblvm_lit.core.noise_levels import NoiseRange
+from eblvm_lit.energies.inner_product import InnerProductEnergy, InnerProductLatentEnergy
 from eblvm_lit.energies.noise_conditional import (
     NoiseConditionalEnergy,
     NoiseConditionalFreeEnergy,
 )
 from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
+from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
@@ -252,6 +254,13 @@ def grbm_at_every_level(n_inputs=V_DIM):
     return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
+NOISED = (17,)  # the shape of an image of 4 x 4 pixels with its noise level
+
+
+def tiny_mixer():
+    return NoiseConditionalMixer(v_shape=[1, 4, 4], width=4, dense_width=4, n_rounds=1, n_kept=2)
+
+
 ENERGIES = [
     grbm_case("grbm-code"),
     grbm_case("grbm-paper", parametrisation="paper"),
@@ -273,6 +282,9 @@ ENERGIES = [
     ),
     energy_case("noise-conditional", at_every_level),
     replace(energy_case("noise-conditional-grbm", grbm_at_every_level), binary=True),
+    energy_case(
+        "inner-product-latent", lambda: InnerProductLatentEnergy(network=tiny_mixer(), h_dim=H_DIM), 0.3, NOISED
+    ),
     energy_case("at-level", lambda: at_every_level(V_DIM + 1).at_level(0.5)),
     replace(energy_case("at-level-grbm", lambda: grbm_at_every_level(V_DIM + 1).at_level(0.5)), binary=True),
     energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),
@@ -304,14 +316,32 @@ def spectral(hidden):
 
 
 # Energies that have no latents; test_deep.py tests them, and the batteries over E(v, h) leave them out.
+def visible_at_every_level():
+    """Return an energy of V_DIM - 1 noised coordinates and their noise level, without latents."""
+    inner = eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])
+    return NoiseConditionalFreeEnergy(energy=inner, v_shape=[V_DIM - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
+
+
+def composed_of_two(kind):
+    return kind(energies=[visible_at_every_level(), visible_at_every_level()])
+
+
+def tilted():
+    return eb.TiltedEnergy(energy=visible_at_every_level(), log_factor=lambda v, log_level: v.sin().sum(1))
+
+
 VISIBLE_ENERGIES = [
     *(deep_visible(kind, head) for head in ("quadratic", "squared_norm") for kind in ("vector", "image")),
     energy_case("deep-reference", lambda: eb.DeepEnergy(network=tiny_mlp(), reference_std=0.7), 0.3),
+    energy_case("inner-product", lambda: InnerProductEnergy(network=tiny_mixer()), 0.3, NOISED),
     energy_case("spectral-hidden", lambda: spectral(hidden=True)),
     energy_case("spectral-linear", lambda: spectral(hidden=False)),
     energy_case("mlp", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])),
     energy_case("mlp-normal", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0)),
     energy_case("mlp-frequencies", lambda: eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4], base_std=2.0, n_frequencies=3)),
+    energy_case("product-at-every-level", lambda: composed_of_two(eb.ProductEnergy)),
+    energy_case("mixture-at-every-level", lambda: composed_of_two(eb.MixtureEnergy)),
+    energy_case("tilted-at-every-level", tilted),
 ]
 
 # --- posteriors -------------------------------------------------------------------------------------------

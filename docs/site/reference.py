@@ -200,9 +200,9 @@ def option_text(path):
 
 PAPERS = (
     ("Bao et al. 2020: BiSM", ("bism_",)),
-    ("Bao et al. 2021: VaGES", ("vages_",)),
+    ("Bao et al. 2021: VaGES", ("vages_bias", "vages_cifar10", "vages_f", "vages_t")),
     ("Kan et al. 2022: BiDVL", ("bidvl_table",)),
-    ("Models of MNIST", ("bidvl", "bimdsm", "deep_mlp", "finish", "latent_prior", "lebm", "vae")),
+    ("Models of MNIST", ("bidvl", "bimdsm", "deep_mlp", "dual", "finish", "latent_prior", "lebm", "vae", "vages_dual")),
     ("Comparisons", ("hypergradient", "toy")),
 )
 

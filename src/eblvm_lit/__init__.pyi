@@ -3,6 +3,7 @@
 from .cli.compose import train
 from .cli.estimator import EBLVM
 from .core.functional import bind, params_of
+from .core.noise_levels import NoiseRange
 from .data.array_files import ArrayFile
 from .data.base import ArrayDataModule
 from .data.blobs import TwentyFiveGaussians
@@ -16,6 +17,7 @@ from .divergences.base import Divergence
 from .divergences.fisher import Fisher
 from .divergences.kl import IWAE, KL
 from .energies.base import ConditionalEnergy, Energy, MarginalEnergy, VisibleEnergy
+from .energies.composed import MixtureEnergy, ProductEnergy, TiltedEnergy
 from .energies.coupled_grbm import CoupledGRBM
 from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.gaussian_latent import GaussianLatentModel
@@ -23,6 +25,7 @@ from .energies.grbm import GRBM
 from .energies.latent_prior import LatentPriorEnergy
 from .energies.log_partition import exact_log_partition
 from .energies.mlp_energy import MLPEnergy
+from .energies.noise_conditional import NoiseConditionalEnergy, NoiseConditionalFreeEnergy
 from .energies.perturbed import PerturbedGRBM
 from .energies.quadrature import QuadratureMarginal
 from .energies.spectral import SpectralEnergy
@@ -52,6 +55,7 @@ from .methods.contrastive_divergence import ContrastiveDivergence
 from .methods.critics import FisherCritic, VaGESFisher
 from .methods.jarzynski import Jarzynski
 from .methods.lebm import LEBM
+from .methods.level_classification import LevelClassification
 from .methods.log_density.energy_discrepancy import EnergyDiscrepancy, LatentEnergyDiscrepancy
 from .methods.log_density.log_densities import ExactLogDensity, LogDensity, LogDensityBound
 from .methods.log_density.nce import NCE, VNCE
@@ -69,6 +73,7 @@ from .networks.mlp import MLP
 from .networks.resnet import ResNet
 from .objectives.base import Objective
 from .objectives.dsm import DSM
+from .objectives.dual import Dual
 from .objectives.ksd import KSD
 from .objectives.mdsm import MDSM
 from .objectives.sm import SM
@@ -76,6 +81,7 @@ from .objectives.ssm import SSM
 from .optimizers.adam import Adam
 from .optimizers.base import Optimizer
 from .optimizers.sgd import SGD
+from .posteriors.at_every_level import NoiseConditionalPosterior
 from .posteriors.base import Posterior
 from .posteriors.bernoulli import BernoulliPosterior
 from .posteriors.gaussian import GaussianPosterior, LinearGaussianPosterior, NetworkGaussianPosterior
@@ -89,6 +95,7 @@ from .samplers.gibbs_langevin import GibbsLangevin
 from .samplers.hmc import HMC
 from .samplers.langevin import Langevin
 from .samplers.parallel_tempering import ParallelTempering
+from .samplers.probability_flow import ProbabilityFlow
 from .samplers.sampler import ChainSamples, Sampler
 from .scores.base import ScoreEstimator
 from .scores.bilevel import BilevelScore
@@ -151,6 +158,7 @@ __all__ = [
     "DiffusiveGibbs",
     "Digits",
     "Divergence",
+    "Dual",
     "Dynamics",
     "EblvmError",
     "Energy",
@@ -181,6 +189,7 @@ __all__ = [
     "Langevin",
     "LatentEnergyDiscrepancy",
     "LatentPriorEnergy",
+    "LevelClassification",
     "LinearGaussianPosterior",
     "LogDensity",
     "LogDensityBound",
@@ -192,9 +201,14 @@ __all__ = [
     "Method",
     "MethodParts",
     "Metric",
+    "MixtureEnergy",
     "Modes",
     "Moons",
     "NetworkGaussianPosterior",
+    "NoiseConditionalEnergy",
+    "NoiseConditionalFreeEnergy",
+    "NoiseConditionalPosterior",
+    "NoiseRange",
     "Objective",
     "Optimizer",
     "ParallelTempering",
@@ -207,6 +221,8 @@ __all__ = [
     "Posterior",
     "PosteriorFit",
     "PosteriorParticles",
+    "ProbabilityFlow",
+    "ProductEnergy",
     "QuadratureMarginal",
     "ResNet",
     "Rings",
@@ -215,6 +231,7 @@ __all__ = [
     "ScoreMatching",
     "SpectralEnergy",
     "SwissRoll",
+    "TiltedEnergy",
     "TrainState",
     "TrainedRun",
     "TwentyFiveGaussians",

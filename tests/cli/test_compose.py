@@ -27,6 +27,7 @@ ONE = "method.n_lower_steps=1"
 SMALL = "data.val_size=2 data.batch_size=4"
 DEEP = f"{SMALL} model.h_dim=3 {' '.join(SMALL_DEEP)}"
 DOUBLY = f"method=bidvl data=mnist {SMALL} {' '.join(NARROW)}"
+MIXER = [f"model.energy.network.{size}" for size in ("width=4", "dense_width=5", "n_rounds=1", "n_kept=2")]
 # Each option of each group is either in one of these runs, with what it needs, or below.
 RUNS = [
     f"method=bidsm {ONE} data=circle model=coupled_grbm model.h_dim=3 posterior=bernoulli hypergradient=unroll",
@@ -36,8 +37,10 @@ RUNS = [
     "method=cd data=digits model=perturbed_grbm model.h_dim=3 chain=langevin",
     "method=dsm data=line_blobs model=grbm score=exact optimizer=sgd schedule@optimizer.schedule=step",
     "method=dual data=two_spirals objective=dual",
+    "method=levels data=rings",
     f"method=bidual {ONE} data=swiss_roll model=noise_conditional",
     f"method=vages_dual {ONE} data=moons posterior=noise_conditional sampler=probability_flow",
+    f"method=vages_dual {ONE} data=mnist {SMALL} data.size=8 model=noise_conditional_mixer {' '.join(MIXER)}",
     "method=ed data=rings schedule@optimizer.schedule=exponential",
     f"method=ed_latent {ONE} data=two_blobs schedule@optimizer.schedule=warmup",
     "method=fisher_critic data=triangle_blobs schedule@optimizer.schedule=cosine",

@@ -76,6 +76,7 @@ CASES = {
     "bism": ("method=bism", "objective=ksd", PAIRS, "objective.bandwidth=median", K, "method.n_unroll=1"),
     "sm": ("method=sm", "model=gaussian"),
     "dual": ("method=dual", *LEVELS),
+    "levels": ("method=levels", *LEVELS),
     "bidual": ("method=bidual", *LEVELS, K),
     "vages_dual": ("method=vages_dual", *LEVELS, K),
     **{name: (f"method={name}",) for name in ("ssm", "dsm", "mdsm", "is_dsm")},
@@ -132,7 +133,7 @@ def make(name, folder):
     torch.manual_seed(0)
     if isinstance(parts, tuple):
         method = build(tiny(folder, "method.compile=false", f"data.batch_size={BATCH}", *parts)).method
-        like = torch.zeros(1, *method.energy.event_shape)
+        like = torch.zeros(1, *method.event_shape)
     else:
         method = parts()
         like = torch.zeros(1, *IMAGE)

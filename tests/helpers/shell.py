@@ -63,8 +63,13 @@ def with_values(cfg, *values):
 
 
 def tiny(folder, *overrides):
-    """Return the configuration of a tiny run that writes into a folder."""
-    return configured(*TINY, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
+    """Return the configuration of a tiny run that writes into a folder.
+
+    With ``sizes.h_dim`` among the overrides, the model need not have the key ``h_dim`` itself.
+    """
+    sized = any(x.startswith("sizes.h_dim=") for x in overrides)
+    first = [x for x in TINY if not (sized and x.startswith("model.h_dim="))]
+    return configured(*first, f"run_dir={folder}", f"outputs_dir={Path(folder).parent}", *overrides)
 
 
 def train(folder, *overrides):

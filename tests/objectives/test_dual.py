@@ -70,8 +70,10 @@ def test_the_reference_is_the_density_of_noised_normal_data():
     torch.testing.assert_close(weights @ (density / base), torch.tensor(1.0))
 
 
-def test_loss_and_cotangent_of_images():
-    objective = Dual(noise_range=NoiseRange(smallest=0.01), time_weight=1.7)
+@pytest.mark.parametrize("unit_variance", [False, True])
+def test_loss_and_cotangent_of_images(unit_variance):
+    noise_range = NoiseRange(smallest=0.01, std=1.4)
+    objective = Dual(noise_range=noise_range, time_weight=1.7, unit_variance=unit_variance)
     v = torch.randn(5, 1, 2, 3)
     noise = objective.noise(v, (), keyed_generator(0))
     w = objective.perturb(v, noise)
@@ -83,9 +85,22 @@ def test_loss_and_cotangent_of_images():
         torch.testing.assert_close(w[i], torch.cat([v[i].flatten() + math.sqrt(t) * eps, torch.tensor([math.log(t)])]))
         in_space = (math.sqrt(t) * s[i, :6] + eps).square().sum() / 6
         in_level = ((1 - eps @ eps / 6) / 2 + s[i, 6] / 6) ** 2
-        torch.testing.assert_close(loss[i], in_space + 1.7 * in_level)
+        weight = (1.4**2 + t) / 1.4**2 if unit_variance else 1.0
+        torch.testing.assert_close(loss[i], weight * in_space + 1.7 * in_level)
     (expected,) = torch.autograd.grad(loss.sum(), s)
     torch.testing.assert_close(objective.cotangent(s, w, noise), expected.detach())
+
+
+@pytest.mark.parametrize("log_level", [-4.0, 0.0, 4.0])
+def test_normal_data_have_a_denoising_loss_of_one_at_every_level_with_unit_variance(log_level):
+    (eps, weights) = hermite(10, 2)  # for one coordinate: the nodes are of the data and of the noise
+    noise_range = NoiseRange(smallest=0.01, std=1.4)
+    objective = Dual(noise_range=noise_range, time_weight=0.0, unit_variance=True)
+    v = 1.4 * eps[:, :1]
+    noise = {"eps": eps[:, 1:], "log_level": torch.full((len(eps),), log_level)}
+    score = score_of(NoisedNormal(noise_range).energy)
+    loss = objective.loss(score, objective.perturb(v, noise), noise)
+    torch.testing.assert_close(weights @ loss, torch.tensor(1.0))
 
 
 def test_levels_of_a_minibatch_are_uniform_in_their_logarithm():

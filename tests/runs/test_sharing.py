@@ -95,7 +95,10 @@ IMAGES = ["data=cifar10", "data.size=8"]
 # One or more options for each class, with what they need besides the default configuration.
 SHARED = {
     **{name: [f"method={name}"] for name in ("annealed_likelihood", "bism", "cd", "ed", "ed_latent", "fisher_critic")},
-    **{name: [f"method={name}"] for name in ("jarzynski", "nce", "particle_ml", "score_matching", "snl", "vages")},
+    **{
+        name: [f"method={name}"]
+        for name in ("jarzynski", "levels", "nce", "particle_ml", "score_matching", "snl", "vages")
+    },
     **{name: [f"method={name}"] for name in ("pcd", "vages_fisher", "vnce", "vsnl")},
     "particle_ml_langevin": ["method=particle_ml", "model=gaussian", "chain=langevin"],
     "in_a_box": ["method=mdsm", "model=deep_toy", "model.widths=[8]", "sampler=annealed", "sampler.n_steps=20"],

@@ -51,6 +51,20 @@ def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_pat
     assert trained.curves["val/loss"].dropna().index.tolist() == [10, 20]
 
 
+def test_a_model_of_every_noise_level_has_log_likelihoods_with_and_without_latents(tmp_path):
+    few = ["max_examples=20", "model.energy.network.widths=[4]", "trainer.max_steps=1", "n_validations=1"]
+    for method in ("dual", "bidual"):
+        run = eblvm_lit.train([*SHORT, *few, "data=moons", f"method={method}", f"run_dir={tmp_path / method}"])
+        values = run.log_likelihood(run.examples())
+        assert (values.shape, values.dtype) == ((20,), torch.float64)
+        # with latents, both are estimates of a bound with different latents
+        tolerance = 1e-9 if method == "dual" else 0.1
+        assert values.mean().item() == pytest.approx(run.metrics["test/log_likelihood"], abs=tolerance)
+        assert run.log_partition()[0] == pytest.approx(run.metrics["test/log_z"], abs=1e-9)
+    assert not torch.equal(values, run.log_likelihood(run.examples(), seed=1))
+    assert torch.equal(values, run.log_likelihood(run.examples()))
+
+
 def test_the_log_likelihood_is_that_of_the_metrics(trained):
     values = trained.log_likelihood(trained.examples())
     assert values.shape == (len(trained.data.splits.test),)

@@ -12,7 +12,7 @@ __all__ = ["SENTENCE", "fitted", "fitting_words"]
 
 log = logging.getLogger(__name__)
 
-SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another."
+SENTENCE = "%s fits the data; method=NAME model=NAME or kind=NAME takes another."
 
 
 def fitted_kind(cfg: DictConfig) -> str:

@@ -358,7 +358,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
 
 
 def detached(params: Params) -> Params:
-    """Detach the parameters and features of :class:`SharedFeatures`; return other parameters unchanged.
+    """Detach the parameters and the features if ``params`` is a :class:`SharedFeatures`; else return it unchanged.
 
     Example:
         >>> with plain_autograd():

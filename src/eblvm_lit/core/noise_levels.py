@@ -106,6 +106,17 @@ class NoisedNormal(nn.Module):
         variance = self.std**2 + log_level.exp()
         return (v - self.mean).square().sum(1) / (2 * variance) + 0.5 * v.shape[1] * (2 * math.pi * variance).log()
 
+    def draw(self, shape: tuple[int, int], level: float, generator: torch.Generator) -> Tensor:
+        """Draw w = (v~, log t) from exp(-F_0) at one level t, shape (n, d + 1), for the shape (n, d).
+
+        Example:
+            >>> NoisedNormal(NoiseRange()).draw((5, 2), 1.0, torch.Generator()).shape
+            torch.Size([5, 3])
+        """
+        like = self.mean
+        z = torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+        return at_level(self.mean + math.sqrt(self.std**2 + level) * z, level)
+
     def inputs(self, w: Tensor) -> Tensor:
         """Compute the inputs of a network, :math:`((v~ - m) / sqrt(s^2 + t), log(t / s^2) / 4)`, shape (B, d + 1)."""
         v, log_level = split_level(w)

@@ -153,7 +153,7 @@ def _read_pt(path: Path, names: Names) -> Table:
     tensors = {str(name): part for name, part in arrays.items() if isinstance(part, torch.Tensor)}
     if not tensors:
         raise DataError(f"{path} holds no tensor: save a tensor, or a dictionary of tensors.")
-    # NumPy has no bfloat16, and float16 is converted in the same way
+    # float16 and bfloat16 are converted to float32, because NumPy has no bfloat16
     known = {
         name: part.float() if part.dtype in (torch.bfloat16, torch.float16) else part for name, part in tensors.items()
     }

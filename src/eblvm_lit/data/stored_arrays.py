@@ -113,13 +113,13 @@ def _written_at(path: Path) -> int | None:
 
 
 def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test: Any = None) -> ArraysToStore:
-    """Read the arrays that are passed to :func:`eblvm_lit.train`.
+    """Convert the data passed to :func:`eblvm_lit.train` to the arrays that the run stores.
 
     Args:
         data: The examples, of any type that :func:`~eblvm_lit.data.given.examples_in` accepts.
         labels: The labels of ``data``: whole numbers or words.
         validation: Validation examples of any such type, or a pair (examples, labels).
-        test: Test examples, in the same way.
+        test: Test examples of any such type, or a pair (examples, labels).
 
     Raises:
         ConfigError: If they are not arrays of numbers, or are larger than :data:`MAX_BYTES`.

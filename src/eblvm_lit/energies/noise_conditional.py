@@ -13,12 +13,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level, join_level
+from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
 from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = [
     "AtLevel",
+    "FreeEnergyOfLevels",
     "MarginalAtLevel",
     "NoiseConditionalEnergy",
     "NoiseConditionalFreeEnergy",
@@ -54,6 +55,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
         v_shape: The shape of one example v. The attribute ``event_shape`` is that of w, which is (n + 1,).
 
     Example:
+        >>> from eblvm_lit.core.noise_levels import NoiseRange, join_level
         >>> from eblvm_lit.energies.deep import DeepVectorEnergy
         >>> inner = DeepVectorEnergy(v_dim=3, h_dim=4)
         >>> energy = NoiseConditionalEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
@@ -102,7 +104,48 @@ class NoiseConditionalEnergy(FeatureEnergy):
         return self.inner.memory_hints()
 
 
-class NoiseConditionalFreeEnergy(MarginalEnergy):
+class FreeEnergyOfLevels(MarginalEnergy):
+    """The base of energies of w = (v~, log t) with a tractable free energy F(v~, t).
+
+    A subclass sets the attributes and computes the energy.
+
+    Attributes:
+        v_shape: The shape of one example v. The attribute ``event_shape`` is that of w, which is (n + 1,).
+        noise_range: The noise levels, and the moments of the data.
+        reference: The density of noised normal data with these moments.
+        shares_log_z: Whether F is the energy of one density with noise, so that log Z is the same at every level.
+    """
+
+    v_shape: tuple[int, ...]
+    noise_range: NoiseRange
+    reference: NoisedNormal
+    shares_log_z = True
+
+    def at_level(self, level: float) -> MarginalAtLevel:
+        """Return the energy of v at one level t, which shares this module's parameters."""
+        return MarginalAtLevel(self, level)
+
+    def of_data(self) -> MarginalAtLevel:
+        """Return the energy of the data, which is the energy at the smallest noise level."""
+        return MarginalAtLevel(self, self.noise_range.t_min)
+
+    @torch.no_grad()
+    def own_log_partition(self, level: float, n: int = 4096) -> Tensor:
+        r"""Compute log Z of the free energy at one level, by importance sampling from the reference.
+
+        .. math:: Z(t) = \int e^{-F(\tilde v, t)} d\tilde v
+            = E_{\tilde v \sim e^{-F_0}}\, e^{F_0(\tilde v, t) - F(\tilde v, t)}
+
+        The estimate is accurate at the largest level, where noised data have almost the reference's distribution. If F
+        satisfies the equation of its derivative in t, then Z is the same at every level. The n normal points come from
+        a fixed seed, so that the value depends only on the parameters.
+        """
+        generator = torch.Generator(self.reference.mean.device).manual_seed(0)
+        w = self.reference.draw((n, math.prod(self.v_shape)), level, generator)
+        return torch.logsumexp(self.reference.energy(w) - self.free_energy(w), 0) - math.log(n)
+
+
+class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
     r"""A free energy that knows the noise level: that of noised normal data plus a free energy F' of scaled inputs.
 
     .. math:: F(w) = F_0(\tilde v, t) + F'(x), \quad
@@ -114,6 +157,7 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
         v_shape, noise_range: As in :class:`NoiseConditionalEnergy`.
 
     Example:
+        >>> from eblvm_lit.core.noise_levels import NoiseRange, join_level
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
         >>> inner = MLPEnergy(v_dim=3, widths=[8])
         >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
@@ -145,31 +189,9 @@ class NoiseConditionalFreeEnergy(MarginalEnergy):
         """Compute the free energy F(w), shape (B,), for w (B, n + 1)."""
         return self.reference.energy(v) + self.inner.free_energy(self.reference.inputs(v))
 
-    def at_level(self, level: float) -> MarginalAtLevel:
-        """Return the energy of v at one level t, which shares this module's parameters."""
-        return MarginalAtLevel(self, level)
-
-    def of_data(self) -> MarginalAtLevel:
-        """Return the energy of the data, which is the energy at the smallest noise level."""
-        return MarginalAtLevel(self, self.noise_range.t_min)
-
     def memory_hints(self) -> list[str]:
         """Return the advice of the energy F'."""
         return self.inner.memory_hints()
-
-    def own_log_partition(self, level: float, n: int = 4096) -> Tensor:
-        r"""Compute log Z of the free energy at one level, by importance sampling from the reference.
-
-        .. math:: Z(t) = \int e^{-F(\tilde v, t)} d\tilde v = E_{z \sim N(0, I)}\, e^{-F'(z, \frac14 \log(t / s^2))}
-
-        The estimate is accurate at the largest level, where noised data have almost the reference's distribution. If F
-        satisfies the equation of its derivative in t, then Z is the same at every level. The n normal points come from
-        a fixed seed, so that the value depends only on the parameters.
-        """
-        like = next(self.parameters())
-        z = torch.randn(n, math.prod(self.v_shape), generator=torch.Generator().manual_seed(0)).to(like)
-        position = like.new_full((n,), (math.log(level) - 2 * math.log(self.reference.std)) / 4)
-        return torch.logsumexp(-self.inner.free_energy(join_level(z, position)), 0) - math.log(n)
 
 
 class AtLevel(FeatureEnergy):
@@ -219,7 +241,7 @@ class MarginalAtLevel(MarginalEnergy):
         torch.Size([5, 2])
     """
 
-    def __init__(self, energy: NoiseConditionalFreeEnergy, level: float) -> None:
+    def __init__(self, energy: FreeEnergyOfLevels, level: float) -> None:
         super().__init__()
         self.event_shape = energy.v_shape
         self.h_dim = energy.h_dim

@@ -71,10 +71,10 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute the input c(g(v)) of the output function, negated if that function is decreasing, shape (B,).
+        """Compute the head's output c(g(v)), shape (B,), negated if the output function a is decreasing.
 
-        F itself would not rank all examples, because the output functions saturate: in float32, tanh rounds to 1 from
-        9.1 on.
+        The result ranks examples as F does, but without ties. F has ties because the output functions saturate: in
+        float32, tanh rounds to 1 from 9.1 on.
         """
         x = at_least_float32(self.head(self.network(v))).squeeze(-1)
         return -x if self.output in DECREASING else x

@@ -6,18 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import torch
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.data.images import ValueRange, resample
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
 from eblvm_lit.evaluation.outlier_score import has_outlier_score, outlier_score
 from eblvm_lit.methods.base import Method
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = [
@@ -186,9 +189,13 @@ class OutOfDistribution(
     encoder returns. Only the order of the examples matters: if F ends in a function that saturates, they are ranked by
     the values before that function. Reference: Kan et al. 2022, section 6.3 (data are the positive class).
 
+    A model that knows the noise level ranks by F at the smallest level, which is -log p(v) up to log Z. With ``levels``
+    it also ranks by F(v, t) at larger levels t: ``auroc_<set>_at_<level>``, and so on. Fine details count less there.
+
     Args:
         sets: The sets of outliers by name; a set that is None is skipped.
         n_particles: Number of latents drawn per example for the bound.
+        levels: Further noise levels, in units of the data's variance; models that do not know the level ignore them.
 
     Raises:
         ConfigError: Raised by :meth:`compute` if F of an example is NaN; infinite values are allowed.
@@ -205,9 +212,16 @@ class OutOfDistribution(
 
     needs = "a tractable F(v), or an energy with a posterior or an encoder"
 
-    def __init__(self, *, sets: Mapping[str, OutlierSet | None], n_particles: PositiveInt = 10) -> None:
+    def __init__(
+        self,
+        *,
+        sets: Mapping[str, OutlierSet | None],
+        n_particles: PositiveInt = 10,
+        levels: Sequence[PositiveFloat] = (),
+    ) -> None:
         self.sets = {name: outliers for name, outliers in sets.items() if outliers is not None}
         self.n_particles = n_particles
+        self.levels = levels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
@@ -229,16 +243,32 @@ class OutOfDistribution(
             # Derived from the seed, not from the generator's state: a new set must not change other sets' numbers.
             return keyed_generator(generator.initial_seed(), *keys, device=generator.device)
 
-        def scores(x: Tensor, name: str, generator: torch.Generator) -> Tensor:
-            found = outlier_score(method.parts, x, generator, n_particles=self.n_particles)
+        def scores(parts: MethodParts, x: Tensor, name: str, generator: torch.Generator) -> Tensor:
+            found = outlier_score(parts, x, generator, n_particles=self.n_particles)
             if found.isnan().any():
                 raise ConfigError(f"The energy of {name} is NaN for some examples, which therefore cannot be ranked.")
             return found
 
-        inside = scores(v, "test data", keyed("data"))
         found = {}
-        for name, outliers in self.sets.items():
-            own = keyed("outliers", name)
-            values = detection(inside, scores(outliers.draw(v, own), f"the outliers {name!r}", own))
-            found |= {f"{key}_{name}": value for key, value in values.items()}
+        for suffix, parts in self._at_levels(method.parts).items():
+            inside = scores(parts, v, "test data", keyed("data"))
+            for name, outliers in self.sets.items():
+                own = keyed("outliers", name)
+                values = detection(inside, scores(parts, outliers.draw(v, own), f"the outliers {name!r}", own))
+                found |= {f"{key}_{name}{suffix}": value for key, value in values.items()}
+        return found
+
+    def _at_levels(self, parts: MethodParts) -> dict[str, MethodParts]:
+        """Return the parts at the smallest noise level, and those at the other levels, by the end of their names."""
+        found = {"": parts}
+        energy = parts.energy
+        if isinstance(energy, AtLevel | MarginalAtLevel):
+            for level in self.levels:
+                t = level * energy.every_level.noise_range.std**2
+                q = (
+                    PosteriorAtLevel(parts.posterior.inner, t)
+                    if isinstance(parts.posterior, PosteriorAtLevel)
+                    else None
+                )
+                found[f"_at_{level:g}"] = parts._replace(energy=energy.every_level.at_level(t), posterior=q)
         return found

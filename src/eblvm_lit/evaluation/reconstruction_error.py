@@ -24,7 +24,7 @@ class ReconstructionError(
     ExampleMetric,
     emits={"rmse": Quantity(-1, "", "the root mean squared error of reconstructions, per pixel, in the units of v")},
 ):
-    r"""The root mean squared error ``rmse`` of a generator's reconstructions of v, per dimension.
+    r"""The root mean squared error ``rmse`` of reconstructions by a generator, over all examples and dimensions of v.
 
     .. math:: \sqrt{E_v \|G(\mu(v)) - v\|^2 / \dim v}
 

@@ -1,4 +1,4 @@
-"""The interfaces of networks: features of v, and generators of v."""
+"""The interfaces of networks: features of v, denoised images with features, and generators of v."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor, nn
 
-__all__ = ["FeatureNetwork", "GeneratorNetwork"]
+__all__ = ["DenoisingNetwork", "FeatureNetwork", "GeneratorNetwork"]
 
 if TYPE_CHECKING:
 
@@ -27,6 +27,23 @@ if TYPE_CHECKING:
             """Compute the features of v, shape (B, out_dim)."""
             ...
 
+    class DenoisingNetwork(Protocol):
+        """A module that maps noised images and their level (B, d + 1) to images (B, d) and features (B, out_dim)."""
+
+        @property
+        def event_shape(self) -> tuple[int, ...]:
+            """The shape of one input, (d + 1,)."""
+            ...
+
+        @property
+        def out_dim(self) -> int:
+            """The number of features."""
+            ...
+
+        def __call__(self, x: Tensor, /) -> tuple[Tensor, Tensor]:
+            """Compute an image (B, d) and features (B, out_dim)."""
+            ...
+
     class GeneratorNetwork(Protocol):
         """A module that maps h (B, h_dim) to v (B, *event)."""
 
@@ -45,4 +62,4 @@ if TYPE_CHECKING:
             ...
 
 else:  # at run time any module is accepted, because its attributes cannot be checked before it is built
-    FeatureNetwork = GeneratorNetwork = nn.Module
+    DenoisingNetwork = FeatureNetwork = GeneratorNetwork = nn.Module

@@ -33,6 +33,10 @@ class Dual(Objective):
     Args:
         noise_range: The noise levels; the model's density of the data is that at the smallest one, t_min.
         time_weight: The weight lambda of the derivative with respect to the level.
+        unit_variance: Whether the first term is multiplied by (s^2 + t) / s^2, for data of standard deviation s. Its
+            value is then 1 at every level if F is the energy of noised normal data of the same moments, so that no
+            level dominates the training of a large network (Karras et al. 2022, arXiv 2206.00364). Without it, the
+            levels above s^2 add little.
 
     Example:
         >>> objective, v = Dual(noise_range=NoiseRange()), torch.zeros(1, 2)
@@ -46,12 +50,15 @@ class Dual(Objective):
     pointwise = True
     perturbs = True
 
-    def __init__(self, *, noise_range: NoiseRange, time_weight: NonNegativeFloat = 1.0) -> None:
+    def __init__(
+        self, *, noise_range: NoiseRange, time_weight: NonNegativeFloat = 1.0, unit_variance: bool = False
+    ) -> None:
         if noise_range.smallest >= noise_range.largest:
             what = noise_range.smallest, noise_range.largest
             raise ConfigError("The smallest noise level, {:g} s^2, is not below the largest, {:g} s^2.".format(*what))
         self.noise_range = noise_range
         self.time_weight = time_weight
+        self.unit_variance = unit_variance
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Draw standard normal ``eps`` (*shape, B, *event) and log t of each example, ``log_level`` (*shape, B)."""
@@ -92,14 +99,19 @@ class Dual(Objective):
         in_level = 0.5 * (1 - eps.square().mean(1)) + of_level / eps.shape[1]
         return (noise["log_level"] / 2).exp().unsqueeze(1) * of_v + eps, in_level
 
+    def space_weight(self, noise: Noise) -> Tensor:
+        """Compute the weight of the first term for each example, shape (B,)."""
+        level = noise["log_level"]
+        return 1 + level.exp() / self.noise_range.std**2 if self.unit_variance else torch.ones_like(level)
+
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Compute the loss of each example, shape (B,), from the score at w, shape (B, n + 1)."""
         in_space, in_level = self.residuals(score(v), noise)
-        return in_space.square().mean(1) + self.time_weight * in_level.square()
+        return self.space_weight(noise) * in_space.square().mean(1) + self.time_weight * in_level.square()
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         """Return the derivative of the loss with respect to the score's value s, shape (B, n + 1)."""
         in_space, in_level = self.residuals(s, noise)
         n = in_space.shape[1]
-        std = (noise["log_level"] / 2).exp().unsqueeze(1)
-        return join_level(2 / n * std * in_space, 2 / n * self.time_weight * in_level)
+        weight = self.space_weight(noise) * (noise["log_level"] / 2).exp()
+        return join_level(2 / n * weight.unsqueeze(1) * in_space, 2 / n * self.time_weight * in_level)

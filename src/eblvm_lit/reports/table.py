@@ -135,7 +135,10 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """Mark the best mean per data set, and per method on each data set, where at least two means can be compared."""
+    """Return a mark for the best mean of a metric on each data set, and for the best of one method's settings there.
+
+    A mean is marked only if at least two means can be compared.
+    """
     marks = pd.Series("", summary.index, dtype=object)
     way = summary["metric"].map(direction)
     for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):

@@ -52,7 +52,7 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         5
     """
     if cfg.trainer.get("overfit_batches"):
-        return 1  # Lightning's overfit_batches counts batches, each of which must be one iteration
+        return 1  # one iteration per batch, because Lightning's overfit_batches counts batches
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
         # The callback nonfinite is left out: it checks each iteration of a batch, not only the last one.

@@ -37,9 +37,9 @@ LIBRARIES = (
     *("torch.nn", "torchvision.models", "torchvision.transforms"),
     *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
 )
-# The allowlist for all other configurations, such as those of untrusted checkpoints: folders of this package, besides
-# the modules of torch. Each key is a top-level key of the configuration, and "" stands for all of them. Loggers are not
-# allowed, because they write anywhere and connect to hosts; only data and callbacks may read files.
+# The allowlist for all other configurations, such as those of untrusted checkpoints: folders of this package, in
+# addition to the modules of torch. Each key is a top-level key of the configuration, and "" stands for all of them.
+# Loggers are not allowed, because they write anywhere and connect to hosts; only data and callbacks may read files.
 FOLDERS = {
     "": (
         *(
@@ -52,7 +52,7 @@ FOLDERS = {
             "networks",
             "noise_distributions",
         ),
-        *("objectives", "optimizers", "posteriors", "samplers", "scores"),
+        *("objectives", "optimizers", "posteriors", "samplers", "scores", "core.noise_levels"),
     ),
     "data": ("data",),
     "callbacks": ("data", "figures", "training.callbacks"),

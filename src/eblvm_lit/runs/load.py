@@ -80,11 +80,11 @@ def load(
     asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
     asked |= {"eval_weights": eval_weights, "allow_packages": packages}
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
-    with torch.random.fork_rng(devices=[]):  # building draws initial parameters, which are then replaced
+    with torch.random.fork_rng(devices=[]):  # the method draws initial parameters, which restore then replaces
         method = instantiate(config.method, "method", packages, Method)
     iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
-    # A later checkpoint by the user's own Trainer stores these parameters as raw ones, even if they are averages.
+    # If the user's own Trainer saves a checkpoint later, it stores these parameters as raw, even if they are averages.
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
     found = {name: content.get(name) for name in ("metrics", "starts", "log_z")}
     run = TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages, **found)

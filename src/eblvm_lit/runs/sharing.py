@@ -38,9 +38,9 @@ FILES = ("model.safetensors", "config.yaml", "metrics.json", "README.md", "sampl
 WEIGHTS, CONFIG, METRICS, CARD, PICTURE = FILES
 # The prefix of tensors in the file that are not parameters; no parameter can have such a name.
 BESIDE = "shared/"
-STARTS = f"{BESIDE}starts/"  # prefix of the initial states of chains, by name
+STARTS = f"{BESIDE}starts/"  # prefix of the initial states of chains; the state's name follows
 LOG_Z = f"{BESIDE}log_z"  # log Z and its standard error
-STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # prefix of batch-normalisation statistics, by buffer name
+STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # prefix of batch-normalisation statistics; the buffer's name follows
 # The configuration keys that a shared model keeps, in addition to callbacks.evaluation.
 KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")
 ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is valid on one machine only

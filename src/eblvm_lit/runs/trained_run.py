@@ -25,7 +25,7 @@ from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, QUADRATURE, LogLikelihood
+from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, OWN, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runs.instantiate import instantiate
@@ -398,6 +398,11 @@ class TrainedRun:
         if log_z is not None and error is not None and self.metrics.get("iteration") == self.iteration:
             self._log_z.setdefault(digest(self.energy), (log_z, error))
 
+    @property
+    def _log_likelihood_metric(self) -> LogLikelihood:
+        node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
+        return LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
+
     def log_partition(self) -> tuple[float, float]:
         """Compute log Z and its standard error, in nats, for the current parameters; the error of an exact log Z is 0.
 
@@ -411,15 +416,15 @@ class TrainedRun:
         energy = self.energy
         key = digest(energy)
         if key not in self._log_z:
-            node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
-            metric = LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
+            metric = self._log_likelihood_metric
             log_z = None
             estimate = None
-            if isinstance(energy, MarginalEnergy):
+            how = metric.estimator(energy, self.posterior)
+            if energy is not None and (isinstance(energy, MarginalEnergy) or how == OWN):
                 generator = self._generator(self.method.seed, "test", "log_likelihood")
                 # quadrature starts from the bounding box of the examples
-                v = self._seen("test") if metric.estimator(energy) == QUADRATURE else None
-                log_z, estimate = metric.log_partition(energy, generator, v)
+                v = self._seen("test") if how == QUADRATURE else None
+                log_z, estimate = metric.log_partition(energy, generator, v, self.posterior)
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a "
@@ -429,18 +434,22 @@ class TrainedRun:
         return self._log_z[key]
 
     @overload
-    def log_likelihood(self, v: Tensor) -> Tensor: ...
+    def log_likelihood(self, v: Tensor, *, seed: int = 0) -> Tensor: ...
     @overload
-    def log_likelihood(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
+    def log_likelihood(self, v: np.ndarray | pd.DataFrame, *, seed: int = 0) -> np.ndarray: ...
     @torch.no_grad()
-    def log_likelihood(self, v: Any) -> Any:
+    def log_likelihood(self, v: Any, *, seed: int = 0) -> Any:
         r"""Compute the log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
-        log Z is exact if possible; otherwise, for a GRBM, it is estimated by annealed importance sampling: see
-        :meth:`log_partition`. If columns are standardised, the density is that in the units of the data.
+        A model that knows the noise level has its own log Z, at its largest level: see
+        :class:`~eblvm_lit.evaluation.likelihood.own_log_partition.OwnLogPartition`. With latents that cannot be summed
+        out, -F(v) is then the importance-weighted lower bound by the posterior. For other models log Z is exact if
+        possible; otherwise, for a GRBM, it is estimated by annealed importance sampling: see :meth:`log_partition`. If
+        columns are standardised, the density is that in the units of the data.
 
         Args:
             v: Points, in the kinds of :meth:`score`.
+            seed: The seed of the latents of the bound.
 
         Returns:
             Shape (B,), float64: a NumPy array for an array or a frame, else a tensor on the device of the model.
@@ -449,4 +458,10 @@ class TrainedRun:
             ConfigError: For v of another shape, or if F or log Z can be neither computed nor estimated.
         """
         log_z, _ = self.log_partition()
-        return -self.free_energy(v) - log_z
+        energy = self.energy
+        if energy is None or isinstance(energy, MarginalEnergy):
+            return -self.free_energy(v) - log_z
+        points = self._points(v, torch.float64)
+        own = self._log_likelihood_metric.own
+        bound = own.free_energy(energy, self.posterior, points, self._generator(seed, "log_likelihood"))
+        return alike(-bound - self._shapes.log_unit_of_v - log_z, v)

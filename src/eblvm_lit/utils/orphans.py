@@ -10,7 +10,9 @@ import sys
 
 __all__ = ["STARTING", "end_with_parent"]
 
-STARTING = "EBLVM_LIT_STARTING"  # an environment variable that a run's processes read when they import the package
+# The environment variable that a run sets for the processes that it starts. If the variable is set, importing this
+# package calls end_with_parent.
+STARTING = "EBLVM_LIT_STARTING"
 
 
 def end_with_parent() -> None:

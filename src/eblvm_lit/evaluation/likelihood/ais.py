@@ -50,7 +50,7 @@ class Sandwich(NamedTuple):
     upper: AISEstimate
 
 
-def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEstimate:
+def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice: str = "Raise n_betas.") -> AISEstimate:
     """Estimate log Z from the log importance weights; log a warning if few chains have most of the weight.
 
     The estimate is logmeanexp(log w) + log Z_0, where Z_0 is the partition function of the base model.
@@ -58,6 +58,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     Args:
         log_weights: The log importance weight log w of each chain, shape (n,), n >= 2.
         log_z_base: The exact log Z_0 of the base model.
+        advice: The last sentence of the warning, which says what raises the effective sample size.
 
     Example:
         >>> estimate_from_log_weights(torch.zeros(100, dtype=torch.float64), 1.0)
@@ -71,9 +72,9 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float) -> AISEsti
     ess = float(w.sum().square() / w.square().sum())
     if not ess - 1 >= FEWEST * (n - 1):  # written with not, so that NaN also causes a warning
         log.warning(
-            "Annealed importance sampling has an effective sample size of %.1f among %d chains: log Z may be wrong by "
-            "more than its standard error says. Raise n_betas.",
-            *(ess, n),
+            "Importance sampling of log Z has an effective sample size of %.1f among %d: log Z may be wrong by "
+            "more than its standard error says. %s",
+            *(ess, n, advice),
         )
     return AISEstimate(log_z, error, ess)
 

@@ -14,21 +14,28 @@ from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.grbm import GRBM, GaussianBernoulliEnergy
 from eblvm_lit.energies.log_partition import exact_log_partition, has_exact_log_partition
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
 from eblvm_lit.evaluation.likelihood.ais import AIS, AISEstimate
 from eblvm_lit.evaluation.likelihood.hamiltonian_ais import HamiltonianAIS
 from eblvm_lit.evaluation.likelihood.jackknife import jackknife
+from eblvm_lit.evaluation.likelihood.own_log_partition import OwnLogPartition
 from eblvm_lit.evaluation.likelihood.visible_quadrature import VisibleQuadrature
 from eblvm_lit.methods.base import Method
+from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
+from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["ESTIMATED", "QUADRATURE", "LogLikelihood"]
 
 LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
 ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # metric names of AISEstimate's fields
+OWN_ERROR = ("own_log_z_error", "own_log_z_error_standard_error")  # only for models of every noise level
 SWEEPS = "AIS with Gibbs sweeps"
 QUADRATURE = "quadrature"
 MOVES = "AIS with Hamiltonian moves"
+OWN = "importance sampling at the largest noise level"
+N_AT_VALIDATION = 1000  # the largest number of examples of a validation for models of every noise level
 
 
 class LogLikelihood(
@@ -36,9 +43,16 @@ class LogLikelihood(
     emits={
         "log_likelihood": Quantity(1, "nats", "the mean of log p(v) over the split"),
         "log_likelihood_standard_error": Quantity(0, "nats", "its standard error, from the chains only"),
+        "log_likelihood_error_over_examples": Quantity(0, "nats", "the standard error of the mean over examples"),
+        "bits_per_dimension": Quantity(-1, "bits", "minus the mean of log2 P(bytes) of images, for each value"),
         "log_z": Quantity(0, "nats", "the estimate of log Z"),
         "log_z_standard_error": Quantity(0, "nats", "the standard error of this estimate"),
         "ais_effective_sample_size": Quantity(0, "", "how many chains of equal weight the estimate is worth"),
+        # neither higher nor lower is better: the best value is 0
+        "own_log_z_error": Quantity(
+            0, "nats", "log Z at the largest noise level minus that at the smallest; best is 0"
+        ),
+        "own_log_z_error_standard_error": Quantity(0, "nats", "its standard error, if both are estimated"),
         "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
         # neither higher nor lower is better: the best value is 0
         "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
@@ -50,13 +64,14 @@ class LogLikelihood(
 
     log Z is computed in the first of these ways that the energy supports; :meth:`describe` says in which:
 
-    1. exactly, if the latents can be enumerated or a closed form exists;
-    2. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
+    1. by ``own``, at the largest noise level, if the model knows the level (Guth et al. 2025, arXiv 2506.05310);
+    2. exactly, if the latents can be enumerated or a closed form exists;
+    3. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
        2000 temperatures);
-    3. by ``quadrature``, if v has one or two dimensions and F is tractable;
-    4. by ``hamiltonian_ais``, annealed importance sampling with Hamiltonian moves, if all variables are real.
+    4. by ``quadrature``, if v has one or two dimensions and F is tractable;
+    5. by ``hamiltonian_ais``, annealed importance sampling with Hamiltonian moves, if all variables are real.
 
-    If F is not tractable, the fourth way also estimates F(v_i), for as many examples as it has chains, with two chains
+    If F is not tractable, the fifth way also estimates F(v_i), for as many examples as it has chains, with two chains
     per example: see :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. The logarithm of a mean weight is
     biased downwards. So with few temperatures log Z is too small, which makes the log-likelihood too large, and -F is
     too small, which makes the log-likelihood too small. Reference: Neal 2001, arXiv physics/9803008.
@@ -70,12 +85,22 @@ class LogLikelihood(
     ``learned_log_z_error``, c minus the log Z above; and ``learned_log_likelihood``, the log-likelihood with c in place
     of log Z.
 
+    For a model that knows the noise level it adds ``log_likelihood_error_over_examples``, and for images of bytes
+    ``bits_per_dimension``: minus log2 of the density times the volume of one byte's values, averaged over uniform noise
+    of this width on the examples, which bounds -log2 P(bytes) from above (Theis et al. 2016, arXiv 1511.01844). If
+    F(v) is not tractable, both are bounds by the posterior: see
+    :class:`~eblvm_lit.evaluation.likelihood.own_log_partition.OwnLogPartition`. With ``quadrature`` or
+    ``hamiltonian_ais`` the test split also has ``own_log_z_error``: log Z at the largest level minus log Z at the
+    smallest by one of these ways. It is zero if the levels share their normalisation, and otherwise by how much the
+    log-likelihood is too small.
+
     Args:
         max_enumerated: Largest number of a GRBM's latents for which log Z is computed by enumeration.
         n_chains: Number of chains of annealed importance sampling with Gibbs sweeps.
         n_betas: Number of inverse temperatures of annealed importance sampling with Gibbs sweeps.
         quadrature: The quadrature for energies of one or two visible variables; None turns it off.
         hamiltonian_ais: The estimator for other energies of real variables; None turns it off.
+        own: The estimator for models that know the noise level; the default one if not given.
 
     Example:
         >>> from types import SimpleNamespace
@@ -91,7 +116,7 @@ class LogLikelihood(
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
 
-    needs = "a log Z in closed form, by enumeration, or by AIS for a GRBM; others with `likelihood`"
+    needs = "a log Z in closed form, by enumeration, by AIS for a GRBM, or all noise levels; others with `likelihood`"
 
     def __init__(
         self,
@@ -101,14 +126,25 @@ class LogLikelihood(
         n_betas: PositiveInt = 2000,
         quadrature: VisibleQuadrature | None = None,
         hamiltonian_ais: HamiltonianAIS | None = None,
+        own: OwnLogPartition | None = None,
     ) -> None:
         self.max_enumerated = max_enumerated
         self.ais = AIS(n_chains=n_chains, n_betas=n_betas)
         self.quadrature = quadrature
         self.hamiltonian_ais = hamiltonian_ais
+        self.own = OwnLogPartition() if own is None else own
 
-    def estimator(self, energy: object) -> str | None:
+    def estimator(self, energy: object, posterior: object = None) -> str | None:
         """Describe in words how log Z is computed; return None if it can be neither computed nor estimated."""
+        return OWN if self.own.supports(energy, posterior) else self.of_one_level(energy)
+
+    def of_one_level(self, energy: object) -> str | None:
+        """Describe how log Z is computed without other noise levels; return None if it cannot be computed.
+
+        Example:
+            >>> LogLikelihood().of_one_level(GRBM(v_dim=2, h_dim=3))
+            'enumeration'
+        """
         if isinstance(energy, MarginalEnergy):
             if has_exact_log_partition(energy, self.max_enumerated):
                 return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
@@ -121,37 +157,85 @@ class LogLikelihood(
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """Describe how log Z is computed; see :meth:`Metric.describe`."""
         energy = method.parts.energy
-        how = self.estimator(energy)
-        what = "log Z" if isinstance(energy, MarginalEnergy) else "log Z and F(v)"
-        return {} if how is None else {"log_likelihood": f"{what} by {how}"}
+        how = self.estimator(energy, method.parts.posterior)
+        if how is None:
+            return {}
+        if isinstance(energy, MarginalEnergy):
+            return {"log_likelihood": f"log Z by {how}"}
+        if how == OWN:
+            return {"log_likelihood": f"log Z by {how}, F(v) bounded by {self.own.n_particles} latents of q"}
+        return {"log_likelihood": f"log Z and F(v) by {how}"}
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method on a split; Hamiltonian moves take minutes, so they are used only on the test split."""
-        if split == "val" and self.estimator(method.parts.energy) == MOVES:
+        """Evaluate a method on a split; computations that take minutes are made only on the test split.
+
+        These are Hamiltonian moves, and log Z of models of every noise level for images.
+        """
+        how = self.estimator(method.parts.energy, method.parts.posterior)
+        if split == "val" and (how == MOVES or (how == OWN and data.image_shape is not None)):
             return {}
-        found = super().evaluate(method, data, split, generator)
+        found = (
+            self._of_every_level(method, data, split, generator)
+            if how == OWN
+            else super().evaluate(method, data, split, generator)
+        )
         # The density of the data in their own units is the density of v divided by the volume of one unit of v.
         shifted = ("log_likelihood", "learned_log_likelihood")
         return {name: value - (data.log_unit_of_v if name in shifted else 0.0) for name, value in found.items()}
+
+    def _of_every_level(
+        self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Evaluate a model of every noise level; a validation has fewer examples, and no check of log Z."""
+        raw = getattr(data.splits, split)[: N_AT_VALIDATION if split == "val" else None]
+        v = data.as_float(raw).to(device=method.device, dtype=method.dtype)
+        found = self.compute(method, v, generator)
+        if split == "val":
+            return found
+        energy = cast(AtLevel, method.parts.energy)
+        own = AISEstimate(*(found[name] for name in ESTIMATED))
+        if data.image_shape is not None and raw.dtype == torch.uint8:
+            # the width of the values of one byte, in the units of v
+            width = float(data.as_float(torch.tensor([0, 1], dtype=torch.uint8)).diff())
+            noisy = v + width * (torch.rand(v.shape, generator=generator, dtype=v.dtype, device=v.device) - 0.5)
+            mean = float(self.own.free_energy(energy, method.parts.posterior, noisy, generator).mean()) + own.log_z
+            found["bits_per_dimension"] = (mean / v[0].numel() - math.log(width)) / math.log(2)
+        return found | self._own_error(energy, own, v, generator)
+
+    def _own_error(
+        self, energy: AtLevel | MarginalAtLevel, own: AISEstimate, v: Tensor, generator: torch.Generator
+    ) -> dict[str, float]:
+        """Compute the own log Z minus log Z of the data's level by quadrature or annealing, if one of them is given."""
+        log_z, annealed = self._log_partition(self.of_one_level(energy), energy, generator, v)
+        if log_z is None:
+            return {}
+        error = 0.0 if annealed is None else annealed.standard_error
+        return dict(zip(OWN_ERROR, (own.log_z - log_z, math.hypot(own.standard_error, error)), strict=True))
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Compute the mean log-likelihood of the examples v; see :meth:`ExampleMetric.compute`."""
         energy = cast(Energy, method.parts.energy)
-        log_z, estimate = self.log_partition(energy, generator, v)
+        posterior = method.parts.posterior
+        how = self.estimator(energy, posterior)
+        log_z, estimate = self.log_partition(energy, generator, v, posterior)
         if log_z is None:
             return {}
         error = 0.0
-        if isinstance(energy, MarginalEnergy):
+        if how == OWN:
+            log_p = -self.own.free_energy(energy, posterior, v, generator) - log_z
+            over_examples = float(log_p.std(correction=0)) / math.sqrt(len(v))
+            found = {"log_likelihood": float(log_p.mean()), "log_likelihood_error_over_examples": over_examples}
+        elif isinstance(energy, MarginalEnergy):
             free_energy = in_float64(energy).free_energy
             found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         else:
             mean, error = self._mean_free_energy(energy, v, generator)
             found = {"log_likelihood": -mean - log_z}
         if estimate is not None:
-            if self.estimator(energy) == MOVES:
+            if how == MOVES:
                 found["log_likelihood_standard_error"] = math.hypot(error, estimate.standard_error)
             found |= dict(zip(ESTIMATED, estimate, strict=True))
         if method.parts.log_z is not None:
@@ -166,7 +250,11 @@ class LogLikelihood(
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
 
     def log_partition(
-        self, energy: Energy, generator: torch.Generator, v: Tensor | None = None
+        self,
+        energy: Energy,
+        generator: torch.Generator,
+        v: Tensor | None = None,
+        posterior: Posterior | None = None,
     ) -> tuple[float, AISEstimate | None] | tuple[None, None]:
         """Compute or estimate log Z of a model.
 
@@ -174,12 +262,21 @@ class LogLikelihood(
             energy: The model.
             generator: Source of all randomness, on the energy's device.
             v: Examples, shape (n, *event); only quadrature and Hamiltonian moves need them.
+            posterior: The posterior; only joint energies of every noise level need it.
 
         Returns:
             log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z can be
             neither computed nor estimated.
         """
-        how = self.estimator(energy)
+        how = self.estimator(energy, posterior)
+        if how == OWN:
+            estimate = self.own.estimate(cast(AtLevel, energy), cast(PosteriorAtLevel, posterior), generator)
+            return estimate.log_z, estimate
+        return self._log_partition(how, energy, generator, v)
+
+    def _log_partition(
+        self, how: str | None, energy: Energy, generator: torch.Generator, v: Tensor | None
+    ) -> tuple[float, AISEstimate | None] | tuple[None, None]:
         if how is None or (v is None and how in (QUADRATURE, MOVES)):
             return None, None
         if how == QUADRATURE:

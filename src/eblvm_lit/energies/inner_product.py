@@ -1,0 +1,128 @@
+r"""Energies whose gradient denoises: the inner product of a noised image and a network's image, at every noise level.
+
+Their visible vector :math:`x = (y, c)` is the scaled image and the scaled level of
+:meth:`~eblvm_lit.core.noise_levels.NoisedNormal.inputs`, so that they are the inner energies of
+:class:`~eblvm_lit.energies.noise_conditional.NoiseConditionalFreeEnergy` and
+:class:`~eblvm_lit.energies.noise_conditional.NoiseConditionalEnergy`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from eblvm_lit.core.noise_levels import split_level
+from eblvm_lit.core.tensors import at_least_float32
+from eblvm_lit.energies.base import VisibleEnergy
+from eblvm_lit.energies.deep import DeepLatentEnergy
+from eblvm_lit.networks.base import DenoisingNetwork, FeatureNetwork
+
+__all__ = ["InnerProductEnergy", "InnerProductHead", "InnerProductLatentEnergy"]
+
+
+class InnerProductHead(nn.Module):
+    r"""The scaled inner product of an image and a network's image, plus a linear function of the network's features.
+
+    .. math:: -\tfrac12 e^{-2c} \langle y, f \rangle + \sqrt d\, a^\top g,
+        \quad e^{-2c} = s / \sqrt t
+
+    y are d numbers, f is the network's image and g are its features. The factor :math:`s / \sqrt t` is the one that
+    preconditions denoising by the network f: where f is homogeneous of degree 1, the gradient of the first term
+    with respect to the noised image, times :math:`\sqrt t`, is :math:`-s f / \sqrt{s^2 + t}` (Karras et al. 2022, arXiv
+    2206.00364). The second term is free, so that the derivative in the level need not follow from that in the image. It
+    starts at zero.
+
+    Args:
+        in_dim: The number of features g.
+
+    Example:
+        >>> head = InnerProductHead(in_dim=3)
+        >>> x = torch.tensor([[1.0, 2.0, 0.0]])  # y = (1, 2), c = 0
+        >>> head(x, torch.tensor([[1.0, 1.0]]), torch.zeros(1, 3))
+        tensor([-1.5000], grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self, *, in_dim: int) -> None:
+        super().__init__()
+        self.free = nn.Linear(in_dim, 1, bias=False)
+        nn.init.zeros_(self.free.weight)
+
+    def forward(self, x: Tensor, f: Tensor, g: Tensor) -> Tensor:
+        """Compute the energy, shape (B,), for x (B, d + 1), f (B, d) and g (B, in_dim)."""
+        y, c = split_level(x)
+        # Sums over all pixels are too inexact in half precision, so autocast is switched off.
+        with torch.autocast(x.device.type, enabled=False):
+            free = self.free(at_least_float32(g)).squeeze(1)
+            return -0.5 * (-2 * c).exp() * (y * at_least_float32(f)).sum(1) + math.sqrt(y.shape[1]) * free
+
+
+class InnerProductEnergy(VisibleEnergy):
+    r"""The energy F'(x) of a denoising network, without latents: :class:`InnerProductHead` of f and g.
+
+    .. math:: F'(y, c) = -\tfrac12 e^{-2c} \langle y, f(y, c) \rangle + \sqrt d\, a^\top g(y, c)
+
+    Reference for the inner product: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310.
+
+    Args:
+        network: The network, which maps x (B, d + 1) to the pair of f (B, d) and g (B, out_dim).
+
+    Example:
+        >>> from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
+        >>> energy = InnerProductEnergy(network=NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5))
+        >>> energy(torch.zeros(5, 65)).shape
+        torch.Size([5])
+    """
+
+    def __init__(self, *, network: DenoisingNetwork) -> None:
+        super().__init__()
+        self.event_shape = tuple(network.event_shape)
+        self.network = network
+        self.head = InnerProductHead(in_dim=network.out_dim)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """Compute F'(x), shape (B,), for x (B, d + 1)."""
+        return self.head(v, *self.network(v))
+
+
+class InnerProductLatentEnergy(DeepLatentEnergy):
+    r"""The energy E'(x, h) of a denoising network whose features couple with latents h as in the deep energy.
+
+    .. math:: E'(x, h) = F'(x) + \sum_k \mathrm{ELU}(A (B g + b + h,\; h) + a)_k^2 + \frac{\|h\|^2}{2 s_h^2}
+
+    F' is the energy of :class:`InnerProductEnergy` with the same network; see also :class:`DeepLatentEnergy`.
+
+    Args:
+        network: The network, as in :class:`InnerProductEnergy`.
+        h_dim: The number of latents m.
+        head_dim: The number of rows of A; by default half the number of features g.
+        latent_reference_std: The standard deviation s_h of the reference of h; null for no such term.
+
+    Example:
+        >>> from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
+        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5)
+        >>> InnerProductLatentEnergy(network=network, h_dim=3)(torch.zeros(5, 65), torch.zeros(7, 5, 3)).shape
+        torch.Size([7, 5])
+    """
+
+    def __init__(
+        self,
+        *,
+        network: DenoisingNetwork,
+        h_dim: PositiveInt,
+        head_dim: PositiveInt | None = None,
+        latent_reference_std: PositiveFloat | None = 1.0,
+    ) -> None:
+        # The base class only reads the network's sizes and stores it; `features` below calls it.
+        features = cast(FeatureNetwork, network)
+        super().__init__(network=features, h_dim=h_dim, head_dim=head_dim, latent_reference_std=latent_reference_std)
+        self.inner_product = InnerProductHead(in_dim=network.out_dim)
+
+    def features(self, v: Tensor) -> Tensor:
+        """Compute B g + b and, in the last column, F'(x), shape (B, m + 1), for x (B, d + 1)."""
+        f, g = self.network(v)
+        of_v = self.inner_product(v, f, g)
+        return torch.cat([at_least_float32(self.f2h(g)), of_v.unsqueeze(1)], dim=1)

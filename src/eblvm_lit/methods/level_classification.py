@@ -1,0 +1,159 @@
+"""The classification of the noise level with denoising, for energies of every level, without derivatives in it."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Literal, cast
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from eblvm_lit.core.functional import bind, grad_and_value
+from eblvm_lit.core.noise_levels import NoiseRange, join_level
+from eblvm_lit.core.ranges import Seed
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.noise_conditional import FreeEnergyOfLevels
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.loss_method import LossMethod
+from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.methods.state import TrainState
+from eblvm_lit.optimizers.base import Optimizer
+
+__all__ = ["LevelClassification"]
+
+
+class LevelClassification(LossMethod):
+    r"""Denoising at every noise level, and the classification of which of J levels a noised example has.
+
+    .. math:: \frac1d \| \sqrt{t_1}\, \nabla_{\tilde v} F(\tilde v, t_1) - \epsilon \|^2
+        - \lambda \log \frac{e^{-F(\tilde v, t_1)}}{\sum_{j \le J} e^{-F(\tilde v, t_j)}}, \quad
+        \tilde v = v + \sqrt{t_1}\, \epsilon
+
+    The energy knows the level: w = (v~, log t). For :math:`F = -\log p_t` the second term's softmax is the posterior
+    probability of level 1 among the J levels, which are equally probable a priori. Any F that gives these probabilities
+    equals :math:`-\log p_t(\tilde v)` up to a function of v~ that all levels share, and the denoising term makes this
+    function a constant. So the levels share one normalising constant, as with ``objective=dual``, but without a
+    derivative in the level. The weights :math:`w_j` of the paper's softmax are equal here by the choice of the levels:
+    an example has a centre c that is uniform in log t, and its J levels, the true one included, are c plus independent
+    normal numbers, reflected at the ends of the range; so each level's log t is uniform, and none of them is special.
+    Reference: DiffCLF, arXiv 2601.21025.
+
+    The loss needs values of F at several levels and not only a score, so it is a method and not an objective. It takes
+    energies with a tractable F.
+
+    Args:
+        energy: The energy of every noise level.
+        optimizer: The optimizer of theta.
+        n_levels: The number J of levels of each example.
+        spread: The standard deviation of log t of the levels about their centre. If not given it is 2 / sqrt(d), the
+            distance at which noised data of d dimensions begin to tell two levels apart.
+        classification_weight: The weight lambda of the classification.
+        seed: The seed of all random numbers.
+        compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
+
+    Raises:
+        ConfigError: If the energy does not know the noise level or has no tractable F, or for n_levels < 2.
+
+    Example:
+        >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
+        >>> from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
+        >>> from eblvm_lit.optimizers.adam import Adam
+        >>> inner = MLPEnergy(v_dim=3, widths=[8])
+        >>> energy = NoiseConditionalFreeEnergy(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> levels = LevelClassification(energy=energy, optimizer=Adam(lr=1e-3))
+        >>> levels.validation_loss(torch.zeros(5, 2), torch.Generator()).shape
+        torch.Size([5])
+    """
+
+    energy_type = MarginalEnergy
+
+    def __init__(
+        self,
+        *,
+        energy: MarginalEnergy,
+        optimizer: Optimizer,
+        n_levels: PositiveInt = 3,
+        spread: PositiveFloat | None = None,
+        classification_weight: NonNegativeFloat = 1.0,
+        seed: Seed = 0,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(energy=energy, optimizer=optimizer, seed=seed, compile=compile)
+        if not isinstance(energy, FreeEnergyOfLevels):
+            raise ConfigError(
+                f"{type(energy).__name__} does not know the noise level, which method=levels needs: use "
+                "model=noise_conditional, or NoiseConditionalFreeEnergy around your energy."
+            )
+        if n_levels < 2:
+            raise ConfigError(f"A classification needs n_levels >= 2, not {n_levels}.")
+        self.noise_range: NoiseRange = energy.noise_range
+        self.n_levels = n_levels
+        self.spread = 2 / math.sqrt(math.prod(energy.v_shape)) if spread is None else spread
+        self.classification_weight = classification_weight
+
+    @property
+    def title(self) -> str:
+        """Return the method's name in words, with J, the spread and lambda."""
+        numbers = f"J = {self.n_levels}, spread {self.spread:.2g}, weight {self.classification_weight:g}"
+        return f"Levels: denoising and classification of the noise level, {numbers}"
+
+    @property
+    def parts(self) -> MethodParts:
+        """Return the energy of the data, which is the energy at the smallest level."""
+        return MethodParts(energy=cast(FreeEnergyOfLevels, self.energy).of_data())
+
+    def float32_reason(self) -> str | None:
+        """Return why the method needs float32: it compares energies of nearby levels."""
+        return "as it compares small differences of energies"
+
+    def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw standard normal ``eps`` (B, *event) and ``log_levels`` (J, B); the first level is that of the noise.
+
+        The centres of a minibatch are spread evenly, shifted by one random number.
+        """
+        options = {"generator": generator, "dtype": v.dtype, "device": v.device}
+        eps = torch.randn(v.shape, **options)
+        shift = torch.rand(1, **options)
+        apart = torch.randn((self.n_levels, len(v)), **options)
+        lowest = math.log(self.noise_range.t_min)
+        width = math.log(self.noise_range.t_max) - lowest
+        centre = (torch.arange(len(v), dtype=v.dtype, device=v.device) + shift) / len(v)
+        position = (centre + self.spread / width * apart).remainder(2)  # a triangle wave reflects at both ends
+        return {"eps": eps, "log_levels": lowest + width * (1 - (1 - position).abs())}
+
+    def loss(self, state: TrainState, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
+        """Compute the loss of each example, shape (B,)."""
+        energy = cast(MarginalEnergy, bind(self.energy, state.theta))
+        log_levels = noise["log_levels"]
+        std = (log_levels[0] / 2).exp().unsqueeze(1)
+        eps = noise["eps"].flatten(1)
+        at_first = grad_and_value(partial(first_and_all, energy, log_levels), has_aux=True)
+        slope, (_, energies) = at_first(v.flatten(1) + std * eps)
+        denoising = (std * slope - eps).square().mean(1)
+        return denoising + self.classification_weight * level_loss(energies)
+
+
+def first_and_all(energy: MarginalEnergy, log_levels: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the sum of F at the first level, a scalar, and F of noised v (B, n) at all levels, shape (J, B).
+
+    Example:
+        >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
+        >>> energies = first_and_all(MLPEnergy(v_dim=3, widths=[8]), torch.zeros(4, 5), torch.zeros(5, 2))[1]
+        >>> energies.shape
+        torch.Size([4, 5])
+    """
+    w = join_level(v.repeat(len(log_levels), 1), log_levels.flatten())
+    found = energy.free_energy(w).view(log_levels.shape)
+    return found[0].sum(), found
+
+
+def level_loss(energies: Tensor) -> Tensor:
+    """Compute minus the log-probability of the first level, shape (B,), for F at all levels (J, B).
+
+    Example:
+        >>> level_loss(torch.zeros(2, 1))
+        tensor([0.6931])
+    """
+    return energies[0] + torch.logsumexp(-energies, 0)

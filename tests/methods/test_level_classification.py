@@ -1,0 +1,126 @@
+"""The classification of the noise level: Bayes' probabilities at the true energy, where the mean gradient is zero."""
+
+import math
+
+import pytest
+import torch
+
+import eblvm_lit as eb
+from cases import at_every_level, hermite, randomise
+from eblvm_lit.core.noise_levels import NoiseRange
+from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
+from eblvm_lit.methods.level_classification import LevelClassification
+from eblvm_lit.methods.state import TrainState
+from helpers.known_mixture import KnownMixture
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+class Perturbed(KnownMixture):
+    """The energy of a known mixture plus a g(w) for a random network g and the parameters a, which are zero at first.
+
+    The first entry of a is the factor of g, and the second that of log t.
+    """
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.a = torch.nn.Parameter(torch.zeros(2))
+        self.g = randomise(eb.MLPEnergy(v_dim=3, widths=[5]), 0.5)
+
+    def free_energy(self, v):
+        return super().free_energy(v) + self.a[0] * self.g(self.reference.inputs(v)) + self.a[1] * v[:, -1]
+
+
+def levels_of(energy, **options):
+    return LevelClassification(energy=energy, optimizer=eb.SGD(lr=0.1), **options)
+
+
+def state_of(method):
+    return TrainState({"theta": dict(method.energy.named_parameters())}, {}, {}, {})
+
+
+def test_loss_at_the_true_energy_has_the_probabilities_of_bayes():
+    """Use one normal distribution, whose noised densities are known, and an offset that all levels share."""
+    method = levels_of(KnownMixture([[0.4, -0.2]], [1.0], offset=3.0), classification_weight=1.7)
+    v = torch.randn(6, 2)
+    noise = method.noise(v, keyed_generator(0))
+    assert noise["log_levels"].shape == (3, 6)
+    loss = method.loss(state_of(method), v, noise)
+    for i in range(6):
+        levels = noise["log_levels"][:, i].exp()
+        noised = v[i] + levels[0].sqrt() * noise["eps"][i]
+        densities = torch.stack(
+            [
+                torch.distributions.Normal(torch.tensor([0.4, -0.2]), math.sqrt(0.3**2 + t))
+                .log_prob(noised)
+                .sum()
+                .exp()
+                for t in levels
+            ]
+        )
+        slope = (noised - torch.tensor([0.4, -0.2])) / (0.3**2 + levels[0])
+        denoising = (levels[0].sqrt() * slope - noise["eps"][i]).square().mean()
+        torch.testing.assert_close(loss[i], denoising - 1.7 * (densities[0] / densities.sum()).log())
+
+
+def mean_gradient(levels, **options):
+    """Integrate the gradient of the loss in a over data, noise and which of the levels is the true one."""
+    centres = [[-0.5, 0.2], [0.4, -0.1]]
+    energy = Perturbed(centres, [0.7, 0.3], **options)
+    method = levels_of(energy)
+    (z, weights) = hermite(9, 4)
+    mean = torch.zeros(2)
+    for k in range(2):
+        for first in range(len(levels)):
+            order = [first, *(j for j in range(len(levels)) if j != first)]
+            v = torch.tensor(centres[k]) + 0.3 * z[:, :2]
+            noise = {"eps": z[:, 2:], "log_levels": torch.tensor(levels)[order].log()[:, None].expand(-1, len(z))}
+            loss = energy.weights[k] / len(levels) * (weights @ method.loss(state_of(method), v, noise))
+            mean += torch.autograd.grad(loss, energy.a)[0]
+    return mean
+
+
+def test_the_mean_gradient_is_zero_at_the_true_energy_and_at_no_energy_whose_levels_are_apart():
+    torch.manual_seed(3)
+    levels = [0.4, 0.6, 0.9]
+    assert mean_gradient(levels).abs().max() < 5e-6
+    assert mean_gradient(levels, offset=2.0).abs().max() < 5e-6
+    # offset in log t, which denoising cannot see: the gradient is positive, so that descent lowers the offset
+    assert mean_gradient(levels, offset=lambda log_level: 0.2 * log_level)[1] > 0.02
+
+
+def test_each_level_is_uniform_in_its_logarithm_within_the_range():
+    method = levels_of(KnownMixture([[0.0, 0.0]], [1.0]), n_levels=2, spread=3.0)
+    lowest, highest = (math.log(x) for x in (method.noise_range.t_min, method.noise_range.t_max))
+    log_levels = method.noise(torch.zeros(20_000, 2), keyed_generator(1))["log_levels"]
+    assert lowest <= log_levels.min() < lowest + 0.01
+    assert highest - 0.01 < log_levels.max() <= highest
+    for row in log_levels:
+        counts = torch.histc(row, 10, lowest, highest)
+        assert (counts - 2000).abs().max() < 5 * math.sqrt(2000)
+    inside = (log_levels[0] - (lowest + highest) / 2).abs() < 0.1
+    apart = (log_levels[1] - log_levels[0])[inside]
+    assert apart.std() == pytest.approx(3.0 * math.sqrt(2), rel=5 / math.sqrt(2 * len(apart)) + 0.1)  # 0.1: the ends
+
+
+def test_levels_lie_closer_together_in_more_dimensions_by_default():
+    energy = NoiseConditionalFreeEnergy(
+        energy=eb.MLPEnergy(v_dim=17, widths=[4]), v_shape=[16], noise_range=NoiseRange()
+    )
+    assert levels_of(energy).spread == 0.5
+    assert "J = 3, spread 0.5, weight 1" in levels_of(energy).title
+    assert levels_of(energy).parts.energy.level == energy.noise_range.t_min
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: levels_of(eb.MLPEnergy(v_dim=3, widths=[4])), "does not know the noise level"),
+        (lambda: levels_of(at_every_level(3)), "no tractable free energy"),
+        (lambda: levels_of(KnownMixture([[0.0, 0.0]], [1.0]), n_levels=1), "n_levels >= 2"),
+    ],
+)
+def test_what_has_no_levels_to_tell_apart_is_refused(make, message):
+    with pytest.raises(eb.ConfigError, match=message):
+        make()

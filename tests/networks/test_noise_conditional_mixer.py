@@ -1,0 +1,85 @@
+"""The mixer of noised images and their level: its formula, and the images it takes."""
+
+import pytest
+import torch
+from torch.nn.functional import silu
+
+import eblvm_lit as eb
+from cases import randomise
+from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
+
+
+def convolved(layer, x):
+    """Return a 3 x 3 convolution of x (C, H, W), zero beyond its edges, as a sum over the nine neighbours."""
+    channels, height, width = x.shape
+    padded = torch.zeros(channels, height + 2, width + 2)
+    padded[:, 1:-1, 1:-1] = x
+    value = layer.bias[:, None, None].clone()
+    for i in range(3):
+        for j in range(3):
+            value = value + torch.einsum(
+                "oc,chw->ohw", layer.weight[:, :, i, j], padded[:, i : i + height, j : j + width]
+            )
+    return value
+
+
+def block_by_hand(block, x, gain):
+    inner = (gain * x) @ block.first.weight.T + block.first.bias
+    return x + silu(inner) @ block.second.weight.T + block.second.bias
+
+
+def gains_by_hand(gains, c):
+    phase = torch.linspace(0.3, 4.0, 16) * c
+    hidden = gains.first(torch.cat([c[None], phase.sin(), phase.cos()]))
+    return gains.second(silu(hidden)).exp().split(gains.sizes)
+
+
+def squares_of(image):
+    """Return the squares of 4 x 4 pixels of an image (1, 8, 12), shape (16, 2, 3)."""
+    return torch.stack([image[0, i::4, j::4] for i in range(4) for j in range(4)])
+
+
+def by_hand(network, y, c):
+    *gains, last = gains_by_hand(network.gains, c)
+    squares = convolved(network.enter, squares_of(y.view(1, 8, 12))).flatten(1).T + network.place  # (6, C)
+    whole = network.keep(squares).flatten()
+    for i in range(len(network.spread)):
+        whole = block_by_hand(network.mix_squares[i], whole, gains[2 * i])
+        squares = squares + network.spread[i](whole.view(6, -1))
+        squares = block_by_hand(network.mix_channels[i], squares, gains[2 * i + 1])
+    active = silu(last * squares)
+    out = convolved(network.leave, active.T.reshape(-1, 2, 3))
+    image = torch.zeros(1, 8, 12)
+    for k in range(16):
+        image[0, k // 4 :: 4, k % 4 :: 4] = out[k]
+    return image.flatten(), torch.cat([active.mean(0), silu(whole)])
+
+
+@torch.no_grad()
+def test_the_network_has_its_formula(float64):
+    network = randomise(NoiseConditionalMixer(v_shape=[1, 8, 12], width=5, dense_width=7, n_rounds=2, n_kept=3))
+    x = torch.randn(3, 97)
+    image, features = network(x)
+    assert features.shape == (3, network.out_dim)
+    for k in range(3):
+        expected = by_hand(network, x[k, :-1], x[k, -1])
+        torch.testing.assert_close((image[k], features[k]), expected)
+
+
+def test_the_image_starts_at_zero():
+    network = NoiseConditionalMixer(v_shape=[3, 8, 8], width=5, dense_width=7)
+    image, features = network(torch.randn(2, 193))
+    assert image.shape == (2, 192)
+    assert not image.any()
+    assert features.any()
+
+
+def test_a_block_starts_near_the_identity():
+    network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=400, dense_width=300, n_rounds=1)
+    second = network.mix_channels[0].second.weight
+    assert second.abs().max() <= 0.5 / 20  # torch draws weights of 400 inputs from a uniform law up to 1 / 20
+
+
+def test_images_that_do_not_divide_into_squares_are_refused():
+    with pytest.raises(eb.ConfigError, match="multiples of 4"):
+        NoiseConditionalMixer(v_shape=[1, 8, 10])
