@@ -4,7 +4,7 @@ __all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "Non
 
 
 def escaped(text: str) -> str:
-    r"""Escape the characters of a text that would control a terminal or that it cannot encode, as in names of files.
+    r"""Escape the control characters and unencodable characters that file names may contain.
 
     Example:
         >>> print(escaped("two\nlines \udcff"))
@@ -17,7 +17,7 @@ class EblvmError(Exception):
     """An error that the user can correct; the command line prints it without a traceback."""
 
     def __str__(self) -> str:
-        """Return the message on one line, with escapes for special characters in names."""
+        """Return the message on one line, with special characters in names escaped."""
         return escaped(super().__str__())
 
 
@@ -26,7 +26,7 @@ class DataError(EblvmError):
 
 
 class ConfigError(EblvmError):
-    """The configuration names something that does not exist, or parts that do not fit together."""
+    """The configuration names something that does not exist, or objects that cannot be used together."""
 
 
 class NonFiniteError(EblvmError):

@@ -22,10 +22,11 @@ CONF = ROOT / "conf"
 # The folder of real data beside the checkout, if there is one.
 SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
-# The digits, which need no file, in batches of which the last is short (1400 = 21 x 64 + 56).
+# The digits, which need no file, in batches of which the last is short (1400 = 21 x 64 + 56). Samples take 20 Gibbs sweeps
+# instead of 1,000.
 TINY = (
     *("debug=fast", "max_examples=null", "trainer.max_steps=10", "data=digits", "data.batch_size=64", "model.h_dim=3"),
-    *("callbacks.figures=null", "trainer.log_every_n_steps=1"),
+    *("callbacks.figures=null", "trainer.log_every_n_steps=1", "sampler.n_steps=20"),
 )
 
 

@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 import eblvm_lit
 from eblvm_lit import ConfigError, DataError
 from eblvm_lit.cli import sample
-from eblvm_lit.draws.choice import FittingSampler
 from eblvm_lit.runs import sharing
 from eblvm_lit.runs.build import build
 from eblvm_lit.runs.instantiate import to_plain
@@ -109,7 +108,8 @@ SHARED = {
 
 def built(*overrides):
     """Return a run with random parameters and buffers, as if it had been trained."""
-    cfg = configured("max_examples=50", "method.compile=false", "run_dir=nowhere", *overrides)
+    few_sweeps = "sampler.n_steps=3"
+    cfg = configured("max_examples=50", "method.compile=false", "run_dir=nowhere", few_sweeps, *overrides)
     adapt(cfg)
     parts = build(cfg)
     generator = torch.Generator().manual_seed(0)
@@ -157,7 +157,6 @@ def test_every_class_of_methods_is_in_the_sharing_tests():
 
 @pytest.mark.parametrize("overrides", SHARED.values(), ids=SHARED)
 def test_every_public_quantity_of_a_shared_model_is_that_of_the_run(overrides, tmp_path, monkeypatch):
-    monkeypatch.setitem(FittingSampler.__init__.__kwdefaults__, "n_steps", 3)
     monkeypatch.setattr(sharing, "draw_samples", lambda *_: None)
     run = built(*overrides)
     run.save_pretrained(tmp_path)

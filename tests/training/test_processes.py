@@ -69,7 +69,9 @@ def test_processes_that_wait_for_others_and_ignore_signals_end_when_the_agent_is
     assert all(gone(started.pid(rank)) for rank in (0, 1))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
+)
 @forking
 def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, tmp_path):
     started = Launch(tmp_path, *PCD, pause=9)

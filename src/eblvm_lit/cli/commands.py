@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def start(name: str, config_name: str) -> None:
-    """Compose the configuration from the command line, and call a function of :mod:`eblvm_lit.runs.run` with it.
+    """Run ``train`` or ``evaluate`` of :mod:`eblvm_lit.runs.run` with the configuration from the command line.
 
     Args:
         name: The name of the function, ``train`` or ``evaluate``.
@@ -46,7 +46,7 @@ def start(name: str, config_name: str) -> None:
         print(SENTENCE % words[0])
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
         sys.argv[place:place] = words  # argparse accepts overrides only if they are next to each other
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # lets Hydra raise its errors, which it would otherwise print
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # makes Hydra raise its errors instead of printing them
     try:
         # Hydra 1.4 needs a list of the packages whose callbacks it may build
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}
@@ -71,7 +71,7 @@ evaluate = partial(start, "evaluate", "evaluate")
 
 @contextmanager
 def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
-    """Check the overrides of the command line, and turn errors inside the block into one message and an exit code.
+    """Check the command line's overrides, and turn an error inside the block into one message and an exit code.
 
     The block sets the attribute ``metrics`` of the yielded object. After the block, its attribute ``value`` is the
     metric ``cfg.optimized_metric``, for Hydra's sweepers. It is None if no metric is optimized, and for a failed job of
@@ -103,7 +103,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
             sys.exit(1)
         outcome.value = worst_value() if isinstance(error, NonFiniteError) else None
         if not in_grid and outcome.value is None:
-            raise CompactHydraException(str(error)) from None  # the sweeper of a search handles this error
+            raise CompactHydraException(str(error)) from None  # in a search, Hydra's sweeper handles this error
     except Exception:
         if not in_grid:
             raise
@@ -111,7 +111,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
 
 
 def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
-    """Return the configuration with the model that fits the user's own data."""
+    """Return the configuration with a model that fits the shape of the user's data, unless ``kind`` is given."""
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
 
@@ -123,7 +123,7 @@ def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
 
 
 def _check_words(cfg: DictConfig) -> None:
-    """Refuse overrides that nothing in this run reads, and a folder of images that does not exist or is empty."""
+    """Refuse overrides that have no effect in this run, and an image folder that does not exist or is empty."""
     from hydra.core.hydra_config import HydraConfig
 
     from eblvm_lit.cli.hints import refuse_unread

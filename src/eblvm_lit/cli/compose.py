@@ -27,7 +27,7 @@ __all__ = ["composed", "sampler_config", "train"]
 
 
 def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> DictConfig:
-    """Compose the configuration of ``train.py`` with overrides; its ``run_dir`` is a folder named after the time.
+    """Compose the configuration of ``train.py`` with overrides; by default, ``run_dir`` is a timestamped folder.
 
     Args:
         overrides: The overrides as on the command line, such as ``method=dsm``.
@@ -67,7 +67,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
 
 
 def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose the sampler that overrides choose, as on the command line of ``evaluate.py``.
+    """Compose the configuration of a sampler from overrides, as the command line of ``evaluate.py`` does.
 
     Example:
         >>> sampler_config(["sampler=parallel_tempering", "sampler.dynamics.n_steps=5"])["dynamics"]["n_steps"]
@@ -82,7 +82,7 @@ def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _words(overrides: Any) -> list[str]:
-    """Return overrides as a list; a text is one override."""
+    """Return the overrides as a list; a single string counts as one override."""
     words = [overrides] if isinstance(overrides, str) else overrides
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"overrides is a list such as ['method=dsm', 'seed=1'], not {overrides!r}.")

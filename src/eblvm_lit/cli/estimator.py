@@ -22,21 +22,20 @@ from eblvm_lit.runs.trained_run import TrainedRun
 
 __all__ = ["EBLVM"]
 
-# Overrides that leave out what a fit does not need: nothing is printed, drawn or written beside the checkpoint.
+# Overrides that turn off output, figures, metrics and logs, because a fit needs only the checkpoint.
 QUIET = (
     *("callbacks=training_only", "callbacks.progress=null", "callbacks.figures=null", "logger=none", "summary=false"),
     *("trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "n_validations=1", "test_checkpoint=last"),
 )
-# Settings for tables of any number of columns: a learning rate with which a few thousand iterations suffice, and noise
-# that is small compared with the standard deviations of the columns, because the model learns the density of rows with
-# this noise.
+# Settings for tables with any number of columns: a learning rate at which a few thousand iterations suffice, and noise
+# that is small relative to the columns' standard deviations, because the model learns the density of the noisy rows.
 SETTINGS = ("kind=vectors", "optimizer.lr=0.01", "noise.std=0.1", "noise.sigma_min=0.1", "noise.sigma0=0.1")
-N_VALIDATION = 1000  # the number of training examples whose loss is computed at the end of a fit
+N_VALIDATION = 1000  # the number of training rows whose loss is computed at the end of a fit
 SEEDS = 2**31 - 1
 
 
 class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
-    r"""An energy-based latent variable model as an estimator of scikit-learn, for tables of numbers.
+    r"""An energy-based latent variable model as a scikit-learn estimator for tables of numbers.
 
     ``fit`` trains the model on all rows, with columns standardised. ``score_samples`` is the log-density of rows in the
     units of the table, in nats,
@@ -117,7 +116,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Yield the folder of the run, which is removed afterwards if the user has not named one."""
+        """Yield the folder of the run: the user's, or else a temporary folder that is removed afterwards."""
         if self.run_dir is not None:
             yield Path(self.run_dir)
             return
@@ -127,14 +126,14 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
     def _trained(self, x: NDArray[Any], folder: Path, seed: int) -> TrainedRun:
         own = [f"method={self.method}", f"model={self.model}", f"sizes.h_dim={self.n_latents}", f"seed={seed}"]
         own += [f"trainer.max_steps={self.max_steps}", f"run_dir={str(folder)!r}", f"cache_dir={str(folder)!r}"]
-        # A run also needs a validation and a test split: the first rows, which are training rows, too, serve as both.
+        # A run also needs a validation and a test split: the first training rows serve as both.
         few = x[:N_VALIDATION]
         try:
             with redirect_stdout(io.StringIO()):
                 run = train([*QUIET, *SETTINGS, *own, *self.overrides], data=x, validation=few, test=few)
         except EblvmError as error:  # callers of scikit-learn expect a ValueError for unsuitable data
             raise ValueError(str(error)) from error
-        # drawing samples must not need the folder, which may be removed
+        # sampling must not depend on the folder, because it may be temporary
         kept = {"iteration": run.iteration, "folder": run.folder if self.run_dir else None, "starts": run.starts}
         return TrainedRun(method=run.method, config=run.config, metrics=run.metrics, packages=run.packages, **kept)
 
@@ -151,16 +150,19 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return self._table(X, reset=False)
 
     def _table(self, X: ArrayLike, **options: Any) -> NDArray[Any]:
-        """Check a table with scikit-learn's ``validate_data``; the cast is needed because its stub lacks types."""
+        """Validate a table with scikit-learn's ``validate_data``.
+
+        The cast to Any is needed because the stub of this function lacks types.
+        """
         return cast(Any, validate_data)(self, X, dtype=(np.float64, np.float32), **options)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Compute the log-density of rows in nats, shape (n,): large where the training rows are dense."""
+        """Compute the log-density of each row in nats, shape (n,); densities are high where training rows are dense."""
         x = self._rows(X)
         return self.run_.log_likelihood(x) if np.isfinite(self.log_partition_) else -self.run_.free_energy(x)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Compute the mean log-density of rows in nats, by which grid searches compare settings.
+        """Compute the mean log-density of rows in nats, the criterion by which grid searches compare settings.
 
         Raises:
             ValueError: If log Z is unknown, because means of several models are then not comparable.
@@ -171,11 +173,11 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return float(np.mean(densities))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Compute ``score_samples(X) - offset_``, shape (n,), which is negative for outliers."""
+        """Compute ``score_samples(X) - offset_``, shape (n,); outliers have negative values."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Mark rows: 1 for inliers and -1 for outliers, whose density is below that of most training rows."""
+        """Label inliers 1 and outliers -1; an outlier has a lower density than most training rows."""
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:

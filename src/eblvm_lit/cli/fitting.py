@@ -12,12 +12,12 @@ __all__ = ["SENTENCE", "fitted", "fitting_words"]
 
 log = logging.getLogger(__name__)
 
-SENTENCE = "%s fits the data: model=NAME, method=NAME or kind=NAME takes another."
+SENTENCE = "%s chooses the model that fits the data; method=NAME model=NAME, or kind=NAME, takes another."
 
 
 def fitted_kind(cfg: DictConfig) -> str:
-    """Return the option of the group ``kind`` that fits the data of a configuration, whose files are read."""
-    from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs have no kind
+    """Read the configured data, and return the option of the group ``kind`` that fits the shape of an example."""
+    from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs do not need it
     from eblvm_lit.data.kinds import kind_of
     from eblvm_lit.runs.instantiate import instantiate, packages_of
 
@@ -25,10 +25,11 @@ def fitted_kind(cfg: DictConfig) -> str:
 
 
 def fitting_words(words: Sequence[str]) -> list[str]:
-    """Return the override that names the kind of the user's file, before the whole configuration is composed.
+    """Return the override ``kind=...`` that fits the user's data file, as a list with one element or none.
 
-    A command may therefore also set keys of the model and the method that the kind chooses. The list is empty if the
-    words name no file, several files or a kind, or if the file cannot be read, which the run will say.
+    The option is found before the whole configuration is composed, so that a command may also set keys of the model and
+    the method that this option chooses. The list is empty if the words name no file, several files or a kind, or if the
+    file cannot be read; the run then reports the error.
 
     Args:
         words: The words of the command line.
@@ -64,7 +65,7 @@ def fitted(
     overrides: Sequence[str],
     compose_again: Callable[[str], DictConfig],
 ) -> DictConfig:
-    """Return the configuration with the option of the group ``kind`` that fits the data.
+    """Compose the configuration again with the option of the group ``kind`` that fits the user's data.
 
     The group chooses the model and its settings for data sets with ``data.shape=null``, whose examples are known only
     after their file has been read. The configuration of another data set, or with an option that the user has named, is

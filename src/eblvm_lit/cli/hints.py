@@ -17,7 +17,7 @@ from eblvm_lit.utils.command_line import nearest, pasteable
 
 __all__ = ["refuse_unread", "sentence"]
 
-# Options of Lightning that runs do not accept, mostly because runs count iterations, mapped to what to use instead.
+# Trainer options of Lightning that runs do not accept, mostly because runs count iterations, and what to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
     **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, the number in a whole run"),
@@ -34,13 +34,13 @@ NOT_TAKEN = {
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
     "enable_checkpointing": "callbacks.checkpoints=null",
 }
-FILES = ("npy", "npz", "csv", "tsv", "parquet", "mat", "pt")  # suffixes of files of data=array
-# Options of Lightning that runs accept, but that are not in the configuration.
+FILES = ("npy", "npz", "csv", "tsv", "parquet", "mat", "pt")  # suffixes of the files that data=array reads
+# Trainer options of Lightning that runs accept, although the configuration does not list them.
 TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")
 
 
 def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> str:
-    r"""Return the message that replaces an error of Hydra's composition.
+    r"""Return the message that replaces an error raised by Hydra when it composes a configuration.
 
     Args:
         error: The error of the composition.
@@ -67,7 +67,7 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
         option = match[2]
         if group == "data" and option.rpartition(".")[2] in FILES:
             return f"data={option} is a file, and no option: write data=array data.path={option}"
-        # names that begin with _ are files that options include
+        # files whose names begin with _ are not options, but are included by options
         options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
         hint = _hint(key, nearest(option, options), config_name, overrides)
@@ -105,7 +105,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """Return the suggestion KEY=VALUE if it can be composed, with or without the other options of the command line."""
+    """Suggest KEY=VALUE if Hydra accepts this override, with or without the other options of the command line."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
@@ -113,7 +113,7 @@ def _hint(key: str | None, value: str | None, config_name: str, overrides: Seque
 
 
 def _choices(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of a command line that choose options of groups."""
+    """Return the overrides of a command line that choose an option of a configuration group."""
     return [text for text in overrides if options_of(text.lstrip("+").partition("=")[0].partition("@")[0])]
 
 
@@ -127,14 +127,14 @@ def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
 
 
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Return the keys and groups that a run with the chosen options reads, as a command line writes them.
+    """Return the keys and groups that a run with these options uses, each with its spelling on the command line.
 
     A group that is placed elsewhere is written ``group@place``. Keys whose value refers to a whole group, such as
     ``${model}``, are left out.
     """
     composed: Any = _composed(config_name, _choices(overrides)) or _composed(
         config_name, []
-    )  # without the chosen options, if one of them is wrong
+    )  # fall back to the default options if a chosen one is wrong
     options = list(composed.hydra.runtime.choices)
     del composed.hydra
     read = _read(composed, config_name)
@@ -153,12 +153,12 @@ def _leaves(node: Mapping[Any, Any], path: str = "") -> Iterator[tuple[str, str]
 
 
 def _top(key: str) -> str:
-    """Return the first word of a key, or of a group's name."""
+    """Return the part of a key, or of a group's name, before the first dot or slash."""
     return re.split(r"[./]", key)[0]
 
 
 def _read(cfg: DictConfig, config_name: str) -> set[str]:
-    """Return the top-level keys of a configuration that a run reads, and the groups that only change other keys."""
+    """Return the top-level keys that a run uses, and the groups whose options only change other keys."""
     plain: Any = OmegaConf.to_container(cfg)
     groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # every run reads these
     read = {*OmegaConf.load(conf_folder() / f"{config_name}.yaml"), *groups}
@@ -172,7 +172,7 @@ def _read(cfg: DictConfig, config_name: str) -> set[str]:
 
 
 def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Refuse options of Lightning that runs do not accept, and overrides of keys that this run does not read.
+    """Refuse Trainer options that runs do not accept, and overrides of keys that this run does not use.
 
     Args:
         cfg: The composed configuration, with its interpolations.
@@ -194,6 +194,6 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        top = _top(override.package or key)  # for GROUP@PLACE, the first word of PLACE
+        top = _top(override.package or key)  # for GROUP@PACKAGE, the first word of PACKAGE
         if top not in read and not override.is_delete():
             raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that uses it.")

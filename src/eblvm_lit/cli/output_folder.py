@@ -20,21 +20,21 @@ __all__ = ["CheckOutputFolder"]
 
 
 class CheckOutputFolder(Callback):
-    """Creates the output folder before Hydra does, because Hydra would fail with a traceback."""
+    """Creates the output folder before Hydra does, because an error in Hydra would print a traceback."""
 
-    # Keeps the claims on folders until the process ends; an attribute of the class, because launchers pickle callbacks.
+    # Holds the locks on folders until the process exits; a class attribute, because launchers pickle callbacks.
     claims = ExitStack()
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Create the folder of a run; a name made of the time gets a number if another run already has this name."""
+        """Create the folder of a run; a timestamp that another run already uses gets a numeric suffix."""
         with _exiting(), flag_override(config, ["struct", "readonly"], False):
             config.hydra.run.dir = str(_make(config, "run"))
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Create the folder of a sweep in the same way, and keep other processes out of it until the sweep ends.
+        """Create the folder of a sweep, and lock it against other processes until the sweep ends.
 
-        Hydra writes ``multirun.yaml`` next, from which a sweep is resumed. So a folder with another sweep is refused
-        here, before its file is overwritten.
+        Hydra writes ``multirun.yaml`` next, and a sweep is resumed from this file. A folder with another sweep is
+        therefore refused here, before its file is overwritten.
         """
         with _exiting():
             folder = _make(config, "sweep")
@@ -48,7 +48,7 @@ class CheckOutputFolder(Callback):
 
 
 def _make(config: DictConfig, kind: str) -> Path:
-    """Create the folder of a ``run`` or ``sweep``: a new one, unless it was named or another process has created it."""
+    """Create the folder of a ``run`` or ``sweep``, or reuse it if the user named it or another process created it."""
     typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
     named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
     # Lightning's rank_zero_only reads the same variables, but takes seconds to import
@@ -58,7 +58,7 @@ def _make(config: DictConfig, kind: str) -> Path:
 
 @contextmanager
 def _exiting() -> Iterator[None]:
-    """End the process at an error, because Hydra turns exceptions of callbacks into warnings and continues."""
+    """Exit the process if an error occurs, because Hydra turns exceptions of callbacks into warnings and continues."""
     try:
         yield
     except ConfigError as error:

@@ -20,7 +20,7 @@ __all__ = ["main", "parser", "write_samples"]
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the command's options."""
+    """Build the parser of the command's arguments."""
     options = argparse.ArgumentParser(
         "eblvm-sample", description="Writes samples.npz, and samples.png of images or points."
     )
@@ -47,7 +47,7 @@ def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draw and write samples; an error that the user can correct ends with its message and exit code 1."""
+    """Draw and write samples; for an error that the user can correct, print the message and exit with code 1."""
     given = parser().parse_intermixed_args(argv)
     try:
         run = load(given.run, device=given.device, allow_packages=given.allow_packages, config_dir=given.config_dir)

@@ -31,11 +31,11 @@ __all__ = ["Sweep", "set_key", "worst_value"]
 
 log = logging.getLogger(__name__)
 
-MOST_METRICS = 3  # largest number of metrics in the table of jobs
+MOST_METRICS = 3  # maximum number of metrics in the table of jobs
 
 
 def worst_value() -> float | None:
-    """Return the value that Optuna gets for a run that has diverged; None if this is not a job of a search.
+    """Return the objective value reported to Optuna for a run that has diverged; None outside a search.
 
     Without such a value the search would end, because Optuna's plugin stops at the first job without a value, and at
     the first NaN.
@@ -45,20 +45,20 @@ def worst_value() -> float | None:
 
 
 def set_key(config: DictConfig, key: str, value: str) -> None:
-    """Set a key in a sweep's configuration and in the overrides from which Hydra composes the jobs' configurations."""
+    """Set a key in the configuration of a sweep and in the overrides that Hydra applies to every job."""
     with read_write(config.hydra), open_dict(config.hydra):
         OmegaConf.update(config, key, value)
         config.hydra.overrides.hydra.append(f"{key}='{value}'")
 
 
 class Sweep(Callback):
-    """Resumes a sweep in the folder of its earlier start if ``sweep.resume`` is true, and shows all jobs at the end.
+    """Resumes an earlier sweep in its own folder if ``sweep.resume`` is true, and shows all jobs at the end.
 
     Errors end the process by ``sys.exit``, because Hydra turns exceptions of callbacks into warnings.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Set the folder of a resumed sweep and the direction of a search; refuse a sampler seed in a shared study."""
+        """Set the folder of a resumed sweep and the direction of a search; refuse a seed for a shared Optuna study."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
@@ -79,13 +79,13 @@ class Sweep(Callback):
             )
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Write the command of a job into its folder, so that the table can name it, unless an earlier start did."""
+        """Write the command of a job into its folder, for the table of jobs, unless an earlier start has done so."""
         folder = Path(config.hydra.runtime.output_dir)
         if in_sweep() and not any(path.suffix != ".log" for path in folder.iterdir()):
             write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Show all jobs, and name those without results; exit with an error if a plain sweep has such jobs."""
+        """Show all jobs, and list those without results; if there are any, exit with an error, except in a search."""
         root = Path(config.hydra.sweep.dir)
         found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
         folders = sorted(found, key=lambda path: (len(path.name), path))
@@ -102,16 +102,16 @@ class Sweep(Callback):
 
 
 def _asked(task: list[str]) -> list[str]:
-    """Return the overrides of a sweep or a job, except those of ``sweep``, which only say how a sweep is started."""
+    """Return the overrides of a sweep or a job, except ``sweep.*``, because those only say how a sweep is started."""
     return [text for text in task if not text.lstrip("+").startswith("sweep.")]
 
 
 def _earlier_sweep(config: DictConfig, named: bool) -> Path:
-    """Return the folder of an earlier sweep with the same command line: the one named, or the newest DATE/TIME."""
+    """Return the folder of an earlier sweep with the same command line: the one the user named, or the newest."""
     wanted = _asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
     own = Path(config.hydra.sweep.dir)
     if named and not (own / "multirun.yaml").is_file():
-        return own  # a new folder, so that one command serves the first start and all later ones
+        return own  # there is no sweep to resume yet: the same command starts a sweep and resumes it
     found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
     for path in found:
         if _asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
@@ -121,7 +121,7 @@ def _earlier_sweep(config: DictConfig, named: bool) -> Path:
 
 
 def _reason(folder: Path, name: str) -> str:
-    """Return the last line that a failed job has logged, which is its message or the end of a traceback."""
+    """Return why a job has no results: the last line of its log, or that it was stopped or is still running."""
     log_file = folder / f"{name}.log"
     lines = log_file.read_text().splitlines() if log_file.is_file() else []
     failed = any("][ERROR] " in line for line in lines)
@@ -131,7 +131,7 @@ def _reason(folder: Path, name: str) -> str:
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
     """Print a table of the jobs with the overrides in which they differ, and some final metrics."""
     files = [folder / "metrics.json" for folder in folders]
-    for folder in folders:  # jobs may have run in other processes, so the metrics' directions are read from files
+    for folder in folders:  # jobs may run in other processes, so their files tell which metrics are better if higher
         learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]

@@ -12,7 +12,7 @@ __all__ = ["eval_mode"]
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Put a module in evaluation mode and freeze its parameters inside this context, and restore both afterwards.
+    """Put a module in evaluation mode with frozen parameters inside this context, and restore its state on exit.
 
     Example:
         >>> layer = nn.Linear(2, 3)

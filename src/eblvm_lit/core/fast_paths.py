@@ -4,7 +4,7 @@
 ``compile_fx``, ``_straight``    The wrapper that torch.compile puts around a graph adds 19 % to an iteration of BiDSM
                                  on the checkerboard (K = N = 5: 485 us with it, 408 us without), and 45 % to an
                                  iteration of DSM (87 and 60 us).
-``CustomGraphPass``              Processes that make exchanges in different orders would wait for each other forever.
+``CustomGraphPass``              Processes that run collectives in different orders would wait for each other forever.
                                  Also, Inductor's cache gave AVX512 kernels to an AVX2 processor, which computed NaN.
 ``Optimizer.step.hooked``        PyTorch's profiling and hooks add 13 % to that iteration of BiDSM (188 us with them,
                                  167 us without).
@@ -21,19 +21,19 @@ from torch import Tensor
 
 __all__ = ["compile_step", "without_hooks"]
 
-# The namespace of the custom operators that exchange tensors between processes. Each takes as its last argument the
-# result of the exchange before it, or None, and returns a tensor.
+# The namespace of the custom collective operators. Each returns a tensor, and its last argument is the result of the
+# preceding collective, or None.
 EXCHANGES = "eblvm_lit"
 
 
 class _ExchangesInOrder:
-    """A compiler pass that makes each exchange between processes depend on the exchange before it.
+    """A compiler pass that makes each collective operation depend on the preceding one.
 
-    Otherwise the compiler orders the exchanges by tensor sizes, which differ between processes.
+    Otherwise the compiler orders the collectives by tensor sizes, which differ between processes.
     """
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        """Order the exchanges of the graph, in place."""
+        """Fix the order of the graph's collectives, in place."""
         last: torch.fx.Node | None = None
         for node in graph.nodes:
             if getattr(node.target, "namespace", None) == EXCHANGES:
@@ -46,7 +46,7 @@ class _ExchangesInOrder:
 
 
 class _Graph:
-    """A compiled graph that remembers the inputs and outputs of its last call until told to forget them."""
+    """A compiled graph that stores the inputs and outputs of its last call until :meth:`forget` is called."""
 
     def __init__(self, run: Callable[..., Sequence[Any]]) -> None:
         self.run = run
@@ -62,22 +62,22 @@ class _Graph:
         return outputs
 
     def forget(self) -> None:
-        """Drop the remembered tensors, and remember none from now on."""
+        """Drop the stored tensors, and store none in later calls."""
         self.remembers = False
         self.inputs = ()
         self.outputs = ()
 
 
 def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-    """Compile a graph with Inductor for inputs like these."""
-    from torch._inductor.compile_fx import compile_fx  # imported here: it takes seconds, and old PyTorch lacks it
+    """Compile a graph with Inductor for the given example inputs."""
+    from torch._inductor.compile_fx import compile_fx  # slow to import, and absent in old PyTorch
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class Pass(_ExchangesInOrder, CustomGraphPass):
-        """The pass as a ``CustomGraphPass``, the only kind of pass with which Inductor caches compiled code."""
+        """The pass as a ``CustomGraphPass``, because Inductor caches compiled code only with such passes."""
 
-    # On a CPU, a C++ wrapper calls the kernels, because many small kernels that Python calls take four times as long to
-    # compile.
+    # On a CPU, Inductor generates a C++ wrapper, because many small kernels with a Python wrapper take four times as
+    # long to compile.
     on_cpu = all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
     patches = {"post_grad_custom_pre_pass": Pass(), "cpp_wrapper": on_cpu}
     return cast(Callable[..., Sequence[Any]], compile_fx(graph, inputs, config_patches=patches))
@@ -96,8 +96,8 @@ def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tupl
 def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[..., dict[str, Tensor]] | None:
     """Return a function that calls the compiled graph directly, without the wrapper of ``torch.compile``.
 
-    The wrapper only picks the graph's inputs from the arguments and the results from its outputs, in the same way in
-    each call; this function finds out how from one call.
+    The wrapper only selects the graph's inputs from the arguments, and the results from the graph's outputs, in the
+    same way in each call; this function infers the selection from one call.
 
     Args:
         graph: The compiled graph, after one call.
@@ -111,7 +111,7 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
     path_of = {id(tensor): path for tensor, path in given}
     place_of = {id(tensor): i for i, tensor in enumerate(graph.outputs)}
     alone = (
-        len(path_of) == len(given)  # a tensor at two places may be two different tensors in the next call
+        len(path_of) == len(given)  # a tensor passed twice may be two tensors in the next call
         and all(id(tensor) in path_of for tensor in graph.inputs)
         and isinstance(result, dict)
         and all(id(tensor) in place_of for tensor in result.values())
@@ -147,9 +147,9 @@ def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[s
     Returns:
         The compiled function, which is compiled in its first call.
     """
-    # Autograd starts its threads, one for each kind of device, in the first backward pass of a process. While the
-    # compiler runs, its "meta" device counts as a kind of device, too, and a process that is forked from one with such
-    # a thread cannot differentiate. This backward pass therefore comes before the compiler runs.
+    # The first backward pass of a process starts one autograd thread for each device type. During compilation "meta" is
+    # one of these types, and a process forked from one with a "meta" thread cannot run backward passes. This backward
+    # pass therefore precedes compilation.
     torch.ones((), requires_grad=True).backward()
     graphs: list[_Graph] = []
 
@@ -161,7 +161,7 @@ def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[s
         return step(*args)
 
     # torch.compile caches compiled code by code object. Without guards, a second function compiled in this process
-    # would get the graph of the first, so each function gets its own code object.
+    # would reuse the graph of the first, so each function gets its own code object.
     iteration.__code__ = iteration.__code__.replace()
     options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards)}
     compiled = torch.compile(iteration, fullgraph=True, dynamic=False, backend=backend, options=options)

@@ -89,7 +89,7 @@ def params_of(module: nn.Module) -> Params:
 
 
 def buffers_of(module: nn.Module) -> Params:
-    """Return the module's buffers by name, such as running statistics, power-iteration vectors and chains."""
+    """Return the module's buffers by name, such as running statistics, power-iteration vectors or Markov chains."""
     return {name: b.detach() for name, b in module.named_buffers()}
 
 
@@ -109,7 +109,7 @@ def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
     return {name: b.clone() for name, b in buffers.items()}
 
 
-# The number of plain-autograd gradients that the running code is nested in; None where torch.func differentiates.
+# The nesting depth of plain-autograd gradients at this point; None where torch.func computes gradients.
 _depth: ContextVar[int | None] = ContextVar("depth", default=None)
 
 
@@ -134,7 +134,7 @@ _PROBE = torch.empty(0)
 
 
 def inside_torch_func() -> bool:
-    """Return whether the caller runs inside of a transform of ``torch.func``, where no tensor can be made a leaf.
+    """Return whether the caller runs inside a ``torch.func`` transform, where tensors cannot be made leaves.
 
     Example:
         >>> inside = []
@@ -216,7 +216,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     aliased = list(args)
     retain = depth > 0
     for i in which:
-        if isinstance(args[i], SharedFeatures):  # its features depend on its tensors, and not on aliases of them
+        if isinstance(args[i], SharedFeatures):  # its features depend on these very tensors, not on aliases of them
             leaves += args[i].values()
             retain = True
             continue
@@ -235,7 +235,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     if value.requires_grad:
         found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
         flat = iter(found)
-    else:  # the value is a constant: torch.autograd would raise an error, and torch.func returns zero
+    else:  # value is a constant: torch.func would return zeros, but torch.autograd would raise an error
         flat = map(torch.zeros_like, leaves)
     grads = []
     for i in which:
@@ -288,14 +288,14 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
 
 
 class SharedFeatures(Params):
-    r"""Parameters together with features f = g(x) that were computed from them once, for use in all later gradients.
+    r"""Parameters bundled with the features of some points, which are computed once and reused in all later gradients.
 
     :func:`share_features` makes one for each iteration. :func:`grad` differentiates with respect to these parameter
     tensors themselves, and not to aliases of them, because f depends on these tensors.
 
     Attributes:
         points: The points x.
-        value: The features f, connected to the parameters by the autograd graph, or a constant after :func:`detached`.
+        value: The features f = g(x), connected to the parameters by autograd, or a constant after :func:`detached`.
     """
 
     def __init__(self, params: Mapping[str, Tensor], points: Tensor, value: Tensor | None = None) -> None:
@@ -306,9 +306,9 @@ class SharedFeatures(Params):
         self._pulled: tuple[Tensor, Tensor] | None = None
 
     def pull(self, cotangent: Tensor) -> Tensor:
-        r"""Compute :math:`J^\top c` for a cotangent c of f's shape, where J is the Jacobian of g at x.
+        r"""Compute the product :math:`J^\top c` of the features' Jacobian J at x and a cotangent c.
 
-        The result has x's shape and is differentiable.
+        The cotangent has the shape of the features f. The result has the shape of x and is differentiable.
         """
         leaf = cotangent if cotangent.requires_grad else cotangent.detach().requires_grad_()
         pulled = torch.autograd.grad(self.value, self._start, leaf, create_graph=True, materialize_grads=True)[0]
@@ -316,10 +316,10 @@ class SharedFeatures(Params):
         return pulled
 
     def push(self, tangent: Tensor) -> Tensor:
-        """Compute the product J t for a tangent t of x's shape, where J is the Jacobian of g at x.
+        """Compute the product J t of the features' Jacobian J at x and a tangent t.
 
-        The result has f's shape and is differentiable. It is computed as a derivative of the last :meth:`pull`, which
-        is linear in its cotangent.
+        The tangent has the shape of x. The result has the shape of the features f and is differentiable. It is computed
+        as a derivative of the last :meth:`pull`, which is linear in its cotangent.
         """
         if self._pulled is None:
             self.pull(torch.zeros_like(self.value))
@@ -328,10 +328,11 @@ class SharedFeatures(Params):
 
 
 def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
-    """Compute features of points once, under :func:`plain_autograd`, and return the parameters together with them.
+    """Compute the features of points once, and bundle them with the parameters, under :func:`plain_autograd`.
 
-    Elsewhere the parameters are returned unchanged: ``torch.func`` cannot start a gradient before the function that is
-    differentiated, and a compiler merges equal computations anyway. The results of later gradients are the same.
+    In other contexts the parameters are returned unchanged: ``torch.func`` cannot start a gradient before the function
+    that is differentiated, and a compiler merges equal computations anyway. The results of later gradients are the
+    same.
 
     Args:
         fn: A function that maps the parameters and points x (B, *event) to a tensor of features.
@@ -348,7 +349,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
     if depth is None or inside_torch_func():
         return params
     shared = SharedFeatures({name: p.detach().requires_grad_() for name, p in params.items()}, points)
-    token = _depth.set(depth + 2)  # the features will be differentiated twice
+    token = _depth.set(depth + 2)  # plus two, because the features will be differentiated twice
     try:
         shared.value = fn(shared, shared._start)
     finally:
@@ -397,9 +398,9 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         direction = e.expand_as(v)
         return (torch.func.grad(lambda x: (field(x) * direction).sum())(v) * direction).flatten(1).sum(-1)
 
-    if torch.compiler.is_compiling():  # the compiler can trace neither a ContextVar nor forward mode for every field
+    if torch.compiler.is_compiling():  # the compiler cannot trace ContextVars, and forward mode only for some fields
         return torch.func.vmap(entry_by_reverse_mode)(basis).T
-    token = _depth.set(None)  # inside of vmap and jvp, gradients must be computed by torch.func
+    token = _depth.set(None)  # inside vmap and jvp, torch.func must compute the gradients
     try:
         return torch.func.vmap(diagonal_entry)(basis).T
     finally:
@@ -407,7 +408,7 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
 
 
 def divergence(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-    r"""Compute the exact divergence of a vector field, the sum of :func:`jacobian_diagonal`, shape (B,).
+    r"""Compute the exact divergence of a vector field, shape (B,), by summing its :func:`jacobian_diagonal`.
 
     .. math:: \sum_i \partial f_i(v) / \partial v_i
 

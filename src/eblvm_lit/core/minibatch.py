@@ -21,9 +21,9 @@ class Minibatch:
     Attributes:
         rows: The indices of this process' examples in the whole minibatch, int64; None if they are all here.
         weight: The fraction of the examples that are in this process.
-        relative_weight: The factor that corrects a mean over this process' examples in its loss. It differs from 1 only
-            for another set of examples than the minibatch, of which this process may have another fraction; see
-            :meth:`of`.
+        relative_weight: A correction factor for means over this process' examples in its loss. It differs from 1 only
+            for another set of examples, such as persistent chains, of which this process may have another fraction;
+            see :meth:`of`.
 
     Example:
         >>> minibatch = Minibatch()
@@ -36,28 +36,29 @@ class Minibatch:
     relative_weight: float = 1.0
 
     def size(self, v: Tensor) -> int:
-        """Return the number of examples of the whole minibatch, of which v (B, ...) are in this process."""
+        """Return the number of examples of the whole minibatch, given this process' examples v (B, ...)."""
         return len(v)
 
     def mean(self, x: Tensor) -> Tensor:
-        """Compute the mean over all examples from x, the mean over this process' examples.
+        """Compute the mean over all examples, given the mean x over this process' examples.
 
         The result is differentiable to any order.
         """
         return x
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """Apply :meth:`mean` to several tensors, in one exchange between processes."""
+        """Apply :meth:`mean` to several tensors in one all-reduce."""
         return tensors
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather the rows x (B, ...) of all processes in their order, shape (n, ...); differentiable."""
+        """Gather the rows x (B, ...) of all processes into one differentiable tensor (n, ...), in minibatch order."""
         return x
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """Draw noise for all examples by ``draw(v, generator)``; return that of this process' examples v (B, *event).
+        """Draw noise for all examples with ``draw(v, generator)``; return the noise of this process' examples v.
 
-        Every process draws the noise of the whole minibatch from the same generator and keeps that of its own examples.
+        v has shape (B, *event). Every process draws the noise of the whole minibatch from the same generator and keeps
+        that of its own examples.
         Several processes therefore use the same random numbers as one process would.
         """
         return draw(v, generator)
@@ -72,7 +73,7 @@ class Minibatch:
         return tensors
 
     def of(self, n: int, device: torch.device) -> Minibatch:  # noqa: ARG002 - ShardedMinibatch uses them
-        """Return the minibatch of another set of n examples that the processes share, such as persistent chains."""
+        """Return a minibatch for another set of n examples that the processes share, such as persistent chains."""
         return self
 
 

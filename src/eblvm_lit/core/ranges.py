@@ -1,4 +1,4 @@
-"""Number types with ranges for constructor arguments, against which a configuration's values are checked."""
+"""Number types with ranges for constructor arguments, used to validate the values of a configuration."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     Side: TypeAlias = int
 else:
     Side = PositiveInt | None
-# Channels, height and width; None for images of a folder that are not resized. A network that has a constructor
-# argument of this type is recognised as a network for images.
+# Channels, height and width, where None stands for the varying size of images from a folder that are not resized. A
+# network with a constructor argument of this type is recognised as a network for images.
 ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]

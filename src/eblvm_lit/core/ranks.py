@@ -34,7 +34,7 @@ def barrier() -> None:
 
 
 def _exchangeable(x: Tensor) -> Tensor:
-    """Move a tensor to the kind of device that the process group's backend needs: a GPU for nccl, else the CPU."""
+    """Move a tensor to the device type of the process group's backend: a GPU for NCCL, else the CPU."""
     return x.to("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
@@ -53,7 +53,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:
-    """Run a task in the first process, then in all others, which can then use the files that the first one wrote.
+    """Run a task in the first process, then in all others, so that these can use the files written by the first.
 
     Example:
         >>> first_rank_first(lambda: "found")

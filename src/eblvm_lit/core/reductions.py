@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["comm_counter", "gather_shards", "weighted_means"]
 
-# Counts this process' "calls" of the reduction below, and the "bytes" of the reduced tensors.
+# How many times this process has called the all-reduce below ("calls"), and how many bytes it has reduced ("bytes").
 comm_counter: Counter[str] = Counter()
 
 
@@ -19,14 +19,14 @@ comm_counter: Counter[str] = Counter()
     "eblvm_lit::sum_over_processes", mutates_args=(), schema="(Tensor[] row, float weight, Tensor? after) -> Tensor"
 )
 def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa: ARG001
-    """Concatenate several tensors into one vector, and compute its weighted sum over all processes.
+    """Concatenate tensors into one vector, and sum the weighted vectors of all processes in one all-reduce.
 
-    It is a custom operator, which the compiler neither traces nor removes, because the kernel that it would generate
-    for the concatenation takes several times as long as copies. ``after`` is the result of the preceding sum in a
-    compiled iteration, which keeps the sums in order.
+    The compiler neither traces nor removes this custom operator. If traced, the concatenation would become a kernel
+    that takes several times as long as copies. ``after`` is the result of the preceding sum in a compiled iteration;
+    this dependence keeps the sums in order.
     """
     total = torch.cat([x.reshape(-1) for x in row])
-    if weight != 1:  # integer tensors are summed with weight 1 and must not be multiplied by a float
+    if weight != 1:  # integer tensors are summed with weight 1 and cannot be multiplied by a float
         total *= weight
     dist.all_reduce(total)
     comm_counter.update(calls=1, bytes=total.nbytes)
@@ -38,7 +38,7 @@ def _(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa
     return torch.cat([x.reshape(-1) for x in row])
 
 
-# allow_in_graph makes the compiler use these functions and their derivatives as they are. If it traced them, it would
+# allow_in_graph keeps the compiler from tracing these functions and their derivatives. For traced functions it would
 # support only first derivatives.
 @torch.compiler.allow_in_graph
 class _Mean(torch.autograd.Function):
@@ -60,7 +60,7 @@ class _Mean(torch.autograd.Function):
 
 @torch.compiler.allow_in_graph
 class _Gather(torch.autograd.Function):
-    """The gathering of all rows of a tensor from the processes that have them."""
+    """A differentiable gather of all rows of a tensor from the processes that have them."""
 
     @staticmethod
     def forward(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:  # noqa: ARG004 - used by the derivative
@@ -75,24 +75,24 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
         (rows,) = ctx.saved_tensors
-        # These rows enter the loss of every process, and each process' loss is a mean over its part of the minibatch.
+        # These rows enter the loss of every process, and each process' loss is a mean over its own examples.
         return _Mean.apply(ctx.weight, cotangent)[0].index_select(0, rows) / ctx.weight, None, None, None
 
 
 def weighted_means(tensors: list[Tensor], weight: float) -> tuple[Tensor, ...]:
-    r"""Compute :math:`\sum_r w_r x_r` over processes r for several tensors, in one exchange.
+    r"""Compute weighted sums of several tensors over all processes r, :math:`\sum_r w_r x_r`, in one all-reduce.
 
     The result is differentiable to any order and inside ``torch.func``.
 
     Args:
-        tensors: The tensors x, of any shapes, which are the same in all processes.
+        tensors: The tensors x, of any shapes; the shapes are the same in all processes.
         weight: The weight w_r of this process; the weights of all processes sum to one.
     """
     return _Mean.apply(weight, *tensors)
 
 
 def gather_shards(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:
-    """Gather all n rows of a tensor in order; differentiable like :func:`weighted_means`.
+    """Gather all n rows of a tensor in order; the result is differentiable like that of :func:`weighted_means`.
 
     Args:
         x: The rows in this process, shape (B, ...).

@@ -10,7 +10,7 @@ __all__ = ["derive_seed", "keyed_generator"]
 
 
 def derive_seed(seed: int, *keys: int | str) -> int:
-    """Hash a seed and any number of keys to an independent seed.
+    """Derive an independent seed by hashing a seed and any number of keys.
 
     Args:
         seed: The run's seed.
@@ -28,7 +28,7 @@ def derive_seed(seed: int, *keys: int | str) -> int:
 
 
 def keyed_generator(seed: int, *keys: int | str, device: torch.device | str = "cpu") -> torch.Generator:
-    """Create a generator that is seeded with :func:`derive_seed` of the same arguments.
+    """Create a generator whose seed is :func:`derive_seed` of the same seed and keys.
 
     Example:
         >>> a, b = (torch.rand(3, generator=keyed_generator(1, "validation")) for _ in range(2))

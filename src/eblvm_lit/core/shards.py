@@ -1,4 +1,4 @@
-"""Shards: the parts of a minibatch, examples with their noise, of which each process computes one."""
+"""Division of a minibatch, examples and their noise, into one shard for each process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Shard", "ShardedMinibatch", "check_shared", "minibatch_of", "row_axe
 
 
 class Shard(NamedTuple):
-    """The examples of a minibatch, or the rows of another tensor, that one process computes.
+    """The examples of a minibatch, or the rows of another tensor, that are assigned to one process.
 
     Attributes:
         rows: The indices of these rows in the whole, int64.
@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """The weight of this shard's mean in the mean over all rows, which is its fraction of the rows."""
+        """The shard's fraction of all rows, which is the weight of the shard's mean in the mean over all rows."""
         return len(self.rows) / self.n
 
 
@@ -66,7 +66,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
 
 
 def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
-    r"""Return the shard of this process among n rows, or None if this process computes all of them.
+    r"""Return this process' shard of n rows, or None if this process computes all rows.
 
     It computes all of them if there is only one process, or if a process would get fewer than two rows: the last
     minibatch of an epoch may be too small to be divided, and every process then computes the whole of it.
@@ -113,7 +113,9 @@ class ShardedMinibatch(Minibatch):
         return self.shard.n
 
     def mean(self, x: Tensor) -> Tensor:
-        r"""Compute :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
+        r"""Compute the mean over all examples, given the mean x over this process' examples.
+
+        It is :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
 
         The result is differentiable to any order and inside ``torch.func``. If a loss is the weighted mean of the
         losses J_r of the processes, process r differentiates only J_r. The mean of these gradients is the gradient of
@@ -122,17 +124,17 @@ class ShardedMinibatch(Minibatch):
         return weighted_means([x], self.weight)[0]
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """Apply :meth:`mean` to several tensors, in one reduction."""
+        """Apply :meth:`mean` to several tensors in one all-reduce."""
         if not tensors:
             return tensors
         return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather the rows of all processes in order, shape (n, ...)."""
+        """Gather the rows of all processes in the order of the minibatch, shape (n, ...)."""
         return gather_shards(x, self.shard.rows, self.shard.n, self.loss_weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the noise of the whole minibatch, and return the part that belongs to this process' examples."""
+        """Draw the noise of the whole minibatch, and return the noise of this process' examples."""
 
         def draw_rows(n: int, generator: torch.Generator = generator) -> Any:
             return draw(v.new_empty(n, *v.shape[1:]), generator)
@@ -141,7 +143,7 @@ class ShardedMinibatch(Minibatch):
         return take_rows(draw_rows(self.shard.n), axes, self.shard)
 
     def rows_of(self, tensors: Any, axes: Any = 0) -> Any:
-        """Select this process' examples from tensors that contain all of them.
+        """Select this process' examples from tensors that contain all examples of the minibatch.
 
         Args:
             tensors: Tensors in nested containers.
@@ -151,7 +153,7 @@ class ShardedMinibatch(Minibatch):
         return take_rows(tensors, axes, self.shard)
 
     def of(self, n: int, device: torch.device) -> Minibatch:
-        """Return the minibatch of another n examples, divided among the same processes.
+        """Return a minibatch of n other examples, divided among the same processes.
 
         n must have passed :func:`check_shared`.
         """
@@ -159,7 +161,7 @@ class ShardedMinibatch(Minibatch):
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """Return the minibatch of n examples of which this process has v: its shard, or all if n is too small to divide.
+    """Return the minibatch of n examples, of which this process has v: a shard, or all n if n is too small to divide.
 
     Raises:
         ConfigError: If v has another number of examples than the shard, which happens if Lightning's
@@ -178,7 +180,7 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
 
 
 def row_axes(draw: Callable[[int], Any]) -> Any:
-    """Find the axis of the examples in each noise tensor, which is the one whose size depends on their number.
+    """Find the batch dimension of each noise tensor, that is, the axis whose size depends on the number of examples.
 
     Noise is drawn for two and for three examples and the shapes are compared, so that methods need not declare axes.
 
@@ -201,7 +203,7 @@ def row_axes(draw: Callable[[int], Any]) -> Any:
 
 
 def take_rows(noise: Any, axes: Any, shard: Shard) -> Any:
-    """Select a shard's part of the noise that was drawn for all examples.
+    """Select the noise of a shard's examples from noise drawn for all examples.
 
     Args:
         noise: Noise for :attr:`Shard.n` examples; an axis of k n entries consists of k blocks of n examples.

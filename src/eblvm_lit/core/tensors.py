@@ -51,7 +51,7 @@ def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Convert half-precision results of autocast to float32, before sums, squared norms and densities are computed.
+    """Convert half-precision results of autocast to float32, before they enter sums, squared norms or densities.
 
     Example:
         >>> [at_least_float32(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
@@ -61,7 +61,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def in_float64(module: Module) -> Module:
-    """Copy a module to float64 with frozen parameters, for exact values.
+    """Copy a module to float64 with frozen parameters, for accurate evaluation.
 
     Example:
         >>> in_float64(nn.Linear(1, 1)).weight.dtype
@@ -71,10 +71,10 @@ def in_float64(module: Module) -> Module:
 
 
 def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
-    """Apply a function to a few rows at a time, to keep intermediate results small; it must treat each row separately.
+    """Apply a row-wise function to a few rows at a time, to keep intermediate results small.
 
     Args:
-        fn: A function that maps tensors (B, ...) to a tensor (B, ...).
+        fn: A function that maps tensors (B, ...) to a tensor (B, ...), each row separately.
         n_rows: The largest B; values below one count as one.
         *tensors: The function's arguments, each of shape (n, ...).
 
@@ -92,7 +92,7 @@ def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
 
 
 def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
-    """Return a tensor with the dtype and device in which a module computes.
+    """Return a tensor with the dtype and device of a module.
 
     Args:
         module: The module, whose first floating-point parameter (or else buffer) is returned, detached.
@@ -107,7 +107,7 @@ def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
 
 
 def median_distance(v: Tensor) -> Tensor:
-    """Compute the median of the distances between different points v (n, d), for use as a kernel's bandwidth.
+    """Compute the median pairwise distance of the points v (n, d), for use as a kernel's bandwidth.
 
     Example:
         >>> median_distance(torch.tensor([[0.0], [1.0], [3.0]]))
@@ -131,7 +131,7 @@ def part(named: Mapping[str, Tensor], prefix: str) -> Params:
 
 
 def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
-    """Return the tensors under their names with a prefix added.
+    """Add a prefix to the names of the tensors.
 
     Example:
         >>> list(prefixed("encoder.", {"weight": torch.zeros(1)}))
@@ -144,7 +144,7 @@ def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
 
 
 def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
-    """Apply ``fn`` to the tensors at the same place of nested dicts, lists and tuples; other leaves stay as they are.
+    """Apply ``fn`` to corresponding tensors of nested dicts, lists and tuples; other leaves stay unchanged.
 
     Example:
         >>> tree_map(torch.add, {"a": torch.ones(1), "b": [torch.zeros(1)]}, {"a": torch.ones(1), "b": [torch.ones(1)]})
@@ -167,7 +167,7 @@ def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
 
 
 def norm(tensors: Mapping[str, Tensor]) -> Tensor:
-    """Compute the Euclidean norm of all tensors together, as one vector.
+    """Compute the Euclidean norm of all tensors, concatenated into one vector.
 
     ``torch.nn.utils.get_total_norm`` is not used. It computes the norm of the norms, which differs in the last bits for
     4 of 10 sets of six random tensors, so that runs with clipping would change. Also, its derivative is silently zero.

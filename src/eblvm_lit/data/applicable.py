@@ -1,4 +1,4 @@
-"""The base class of metrics and figures that may not apply to a run, and a function that leaves these out."""
+"""The base class of metrics and figures, and a function that selects those that apply to a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class MayNotApply(ABC):  # noqa: B024 - the base of metrics and figures, which have abstract methods
-    """The base class of metrics and figures, which may not apply to a run's method and data.
+    """The base class of metrics and figures, each of which applies only to some methods and data.
 
     Attributes:
         needs_labels: Whether the data must have labels.
@@ -28,8 +28,8 @@ class MayNotApply(ABC):  # noqa: B024 - the base of metrics and figures, which h
         """Return whether the metric can be computed, or the figure drawn, for a method and its data.
 
         A run logs, before its first iteration, which metrics cannot be computed and which figures cannot be drawn.
-        Those that a run has by default are exempt: their ``applies`` is true, and they return no number or no figure if
-        they do not fit the run.
+        Default metrics and figures are exempt: their ``applies`` returns True, and they return no number or no figure
+        if they do not apply to the run.
 
         Args:
             method: The method.
@@ -42,10 +42,10 @@ Part = TypeVar("Part", bound=MayNotApply)
 
 
 def applicable(what: str, parts: Mapping[str, Part], method: Method, data: ArrayDataModule) -> dict[str, Part]:
-    """Select the metrics or figures that apply to a method and its data; a log line names the others.
+    """Select the metrics or figures that apply to a method and its data; log the names of the others.
 
     Args:
-        what: The word for the parts in the log, such as "metrics".
+        what: The word for ``parts`` in the log, such as "metrics".
         parts: The metrics or figures by name.
         method: The method.
         data: The method's data, after ``setup``.

@@ -41,9 +41,9 @@ def channels_first(values: np.ndarray, where: str) -> np.ndarray:
 def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
     """Convert images to bytes, or to floats in [0, 1] if they have more than 256 levels.
 
-    Bytes, and whole numbers in [0, 255], are bytes. Floats may be in [0, 1], in [-1, 1] if some are negative, or
-    in [0, 255] if some are above 1; the largest and smallest value of all parts decide. Floats that are k / 255 become
-    bytes, too.
+    Whole numbers in [0, 255] become bytes. Floats may be in [0, 1], in [-1, 1] if some are negative, or in [0, 255] if
+    some are above 1; the range is chosen by the smallest and the largest value of all splits. Floats that are k / 255
+    become bytes, too.
 
     Args:
         parts: The images of each split, each (n, C, H, W).
@@ -85,17 +85,17 @@ def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
 
 
 def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.ndarray] | None, tuple[str, ...] | None]:
-    """Convert labels to int64; labels that are words become the indices of their sorted names.
+    """Convert labels to int64; text labels become indices into the sorted list of distinct labels.
 
     Args:
         parts: The labels of each split, each (n,) or (n, n_attributes); None for a split without labels.
         where: The file, for the message of the error.
 
     Returns:
-        The labels of each split and their names; None if a split has no labels, and if they are numbers.
+        The labels of each split, None if a split has no labels; and the names of the labels, None if they are numbers.
 
     Raises:
-        DataError: If labels are numbers, but no whole numbers.
+        DataError: If labels are numbers, but not whole numbers.
 
     Example:
         >>> labels_of([np.array(["b", "a"]), np.array(["a"])], "x.csv")
@@ -114,7 +114,7 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         ends = np.cumsum([len(part) for part in found])[:-1]
         return [part.astype(np.int64) for part in np.split(indices, ends)], tuple(map(str, names))
     for part in found:
-        odd = np.argwhere(~(part == np.floor(part)))  # NaN is no whole number, either
+        odd = np.argwhere(~(part == np.floor(part)))  # NaN is not a whole number, either
         if part.dtype.kind == "f" and len(odd):
             what = f"the label of row {odd[0][0]} is {part[tuple(odd[0])]}"
             raise DataError(f"{where}: {what}: labels are whole numbers, or words.")

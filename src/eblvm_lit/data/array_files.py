@@ -1,6 +1,6 @@
 """Your own examples in files of arrays or tables: points, vectors of any size, and images."""
 
-# There is no "from __future__ import annotations" here, for the reason that data/base.py gives.
+# There is no "from __future__ import annotations" here, for the reason given in data/base.py.
 import functools
 import logging
 import math
@@ -29,7 +29,7 @@ __all__ = ["WORDS", "ArrayFile", "Examples", "examples_of"]
 
 log = logging.getLogger(__name__)
 
-# The words by which a column of splits names the splits 0, 1 and 2, in lower case.
+# The words, in lower case, that stand for split 0, 1 or 2 in a column of split names.
 WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
     **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
@@ -39,7 +39,7 @@ PURPOSES = ("training", "validation", "testing")
 
 
 class Examples(NamedTuple):
-    """The examples of all files, as they are stored.
+    """The examples read from all files, divided into splits but not yet standardised.
 
     Attributes:
         parts: The examples of the training, validation and test split, of one dtype: vectors (n, d), or images
@@ -68,13 +68,13 @@ class Examples(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class ArrayFile(PixelData):
-    r"""The examples in a file of your own, or in one file for each split: points, vectors or images.
+    r"""Your own examples in one file, or in one file per split: points, vectors or images.
 
     A file of the formats .npy, .npz, .csv, .tsv, .parquet, .mat or .pt holds vectors (n, d), or images (n, H, W),
-    (n, C, H, W) or (n, H, W, C) of bytes or floats. To which split an example belongs is decided by a hash of its
-    content, so that it stays there when examples are added, removed or reordered, unless the splits are given, by
-    ``train``, ``val`` and ``test``, or by ``split_column``. A split that is not given is taken from the training
-    examples in that way.
+    (n, C, H, W) or (n, H, W, C) of bytes or floats. A hash of an example's content decides to which split
+    it belongs, so that it stays there when other examples are added, removed or reordered. Splits can also be given, by
+    ``train``, ``val`` and ``test``, or by ``split_column``; a split that is not given is then taken from the training
+    examples by the hash.
 
     Columns of vectors are standardised: models receive
 
@@ -148,7 +148,7 @@ class ArrayFile(PixelData):
 
     @functools.cached_property
     def _scaling(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The mean and the standard deviation of each column; None if v has the units of the data."""
+        """The mean and standard deviation used to standardise each column; None if v is not standardised."""
         if not self.standardise or self.image_shape is not None:
             return None
         if self.mean is not None and self.std is not None:
@@ -166,14 +166,14 @@ class ArrayFile(PixelData):
         return train.mean(0), train.std(0)
 
     def in_units(self, v: Tensor) -> Tensor:
-        """Convert v, as models receive it, to the units of the data: x = m + s v."""
+        """Convert standardised v to the units of the data: x = m + s v, with the means m and standard deviations s."""
         if self._scaling is None:
             return super().in_units(v)
         mean, std = (torch.as_tensor(part, device=v.device) for part in self._scaling)
         return (mean + std * v.double()).to(v.dtype)
 
     def from_units(self, x: Tensor) -> Tensor:
-        """Invert :meth:`in_units`: v = (x - m) / s."""
+        """Invert :meth:`in_units`: standardise x by v = (x - m) / s."""
         if self._scaling is None:
             return super().from_units(x)
         mean, std = (torch.as_tensor(part, device=x.device) for part in self._scaling)
@@ -181,7 +181,7 @@ class ArrayFile(PixelData):
 
     @property
     def unit_of_v(self) -> Tensor | None:
-        """The length of one unit of v in the units of the data: the standard deviations s, shape (d,), float64."""
+        """The length of one unit of v in the units of the data: the columns' standard deviations, (d,), float64."""
         return None if self._scaling is None else torch.as_tensor(self._scaling[1])
 
     # ------------------------------------------------------------------ examples
@@ -206,11 +206,11 @@ class ArrayFile(PixelData):
         return None if labels is None else Splits(*map(torch.from_numpy, labels))
 
     def example_digests(self) -> Splits:
-        """Return a digest of the content of each example, as it is stored."""
+        """Return a digest of each example, computed before noise is added and columns are standardised."""
         return Splits(*(as_integers(digests_of(part)) for part in self._examples().parts))
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Find the shape of an example and the units of v, and a batch size if there are too few examples.
+        """Find the shape of an example, the scaling of v, and, if there are too few examples, a smaller batch size.
 
         Returns:
             The values, which a run keeps in its configuration, and a line that says what was understood.
@@ -239,7 +239,7 @@ class ArrayFile(PixelData):
         return f"{n:,} {what} in {columns} ({examples.stored} as float32)"
 
     def _notes(self, examples: Examples) -> list[str]:
-        """Return notes on labels, scaling and whole numbers, for the line that :meth:`find_options` returns."""
+        """Return notes on labels, scaling and columns of whole numbers for the log line of :meth:`find_options`."""
         notes = []
         if examples.labels is not None:
             values = np.unique(np.concatenate([part.ravel() for part in examples.labels]))
@@ -271,7 +271,7 @@ class ArrayFile(PixelData):
         return notes
 
     def _outside(self, examples: Examples) -> list[str]:
-        """Return a note if training points lie outside of the window that the figures show."""
+        """Return a note if training points lie outside the window that the figures show."""
         if examples.are_images or examples.parts[0].shape[1] > 3:
             return []
         train = self.load().train
@@ -305,7 +305,7 @@ class ArrayFile(PixelData):
         return _read_examples(paths, stamps, self._names, self.split_seed, (self.val_size, self.test_size))
 
     def _with_noise(self, examples: Examples) -> list[np.ndarray]:
-        """Return the vectors of each split in float64, with uniform noise in [0, 1) in columns of whole numbers."""
+        """Convert the vectors of each split to float64, and add uniform noise in [0, 1) to columns of whole numbers."""
         parts = [part.astype(np.float64) for part in examples.parts]
         whole = [] if self.dequantise is False else _whole(examples)
         for name, part in zip(NAMES, parts, strict=True):
@@ -340,12 +340,12 @@ def _read_examples(
     seed: int,
     sizes: tuple[float, float],
 ) -> Examples:
-    """Read the files, and take the splits that are not given from the training examples.
+    """Read the files, and draw each split that has no file or rows of its own from the training examples.
 
     Args:
-        paths: The file of all splits, or those of the training, validation and test split, of which the last two may be
+        paths: One file for all splits, or the files of the training, validation and test split; the last two may be
             None.
-        stamps: The sizes and times of the files.
+        stamps: The sizes and modification times of the files.
         names: What is read of the files.
         seed: The seed of the hash.
         sizes: The sizes of the validation and the test split.
@@ -358,11 +358,11 @@ def _read_examples(
 
 
 def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tuple[float, float]) -> Examples:
-    """Convert the tables of the splits to examples, and take the splits that are not given from the training table.
+    """Convert the table of each split to examples; draw a split without a table from the training table.
 
     Args:
         where: Where the tables come from, for messages.
-        given: The tables of the training, validation and test split, of which the last two may be None.
+        given: The tables of the training, validation and test split; the last two may be None.
         seed: The seed of the hash.
         sizes: The sizes of the validation and the test split.
 
@@ -393,7 +393,7 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
 
 
 def _by_word(where: str, table: Table) -> list[Table | None]:
-    """Divide a table by its column of splits; without one, all rows are for training."""
+    """Divide a table by its column of split names; without such a column, all rows are for training."""
     if table.split is None:
         return [table, None, None]
     words = [str(word).strip().lower() for word in table.split]

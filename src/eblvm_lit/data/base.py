@@ -47,8 +47,8 @@ class ArrayDataModule(LightningDataModule, ABC):
         column_names: The names of the coordinates of v in figures; None for v_1, v_2, ....
         iterations_per_batch: Number of minibatches per item of the training loader; above 1, an item is a list of
             minibatches.
-        max_examples: Number of examples, the first ones, that each split keeps at :meth:`setup`, for a quick trial;
-            None keeps all.
+        max_examples: Number of examples that each split keeps at :meth:`setup`, for a quick trial: the first ones. None
+            keeps all.
         splits: The three arrays, available after :meth:`setup`.
         labels: The labels of the examples in the same order; None if there are none. Only metrics and figures use
             labels; training never does.
@@ -76,17 +76,17 @@ class ArrayDataModule(LightningDataModule, ABC):
         super().__init__()
         self.iterations_per_batch = 1
         self.max_examples: int | None = None
-        self.splits: Splits = cast(Splits, None)  # set by setup, before anything reads them
+        self.splits: Splits = cast(Splits, None)  # set by setup, before any other method reads them
         self.labels: Splits | None = None
-        self._earlier = torch.zeros(0, dtype=torch.int64)  # digests of examples that a resumed run was trained on
-        self._order: BatchStream | RepeatedBatches | None = None  # for indices_at
+        self._earlier = torch.zeros(0, dtype=torch.int64)  # digests of examples used before the run was resumed
+        self._order: BatchStream | RepeatedBatches | None = None  # the batch order that indices_at reads
 
     def __str__(self) -> str:
-        """Return the options as text; Lightning's version of this method fails with these loaders."""
+        """Return the options as text; Lightning's own ``__str__`` fails with the loaders of this class."""
         return repr(self)
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Choose values, from the data's files, for options that the user has left open; by default there are none.
+        """Choose values for options that the user has not set, based on the data files; the default chooses none.
 
         A run does this before it builds anything else, and stores the values in its configuration.
 
@@ -107,7 +107,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def example_digests(self) -> Splits | None:
-        """Return a digest of each example that :meth:`load` returns, int64 of shape (n,), in the same order.
+        """Return digests of the examples that :meth:`load` returns, in the same order: int64 of shape (n,) per split.
 
         By default there are none. A data set whose files may change between runs has them: checkpoints keep them, so
         that a resumed run and an evaluation find examples that were trained on.
@@ -115,9 +115,9 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return, for checkpoints, the sorted digests of each split's examples, and of examples trained on earlier.
+        """Return the state for checkpoints: sorted digests of each split's examples, and of earlier training examples.
 
-        Lightning stores them under the name of the class. Data without digests have no state.
+        Lightning stores the state under the name of the class. Data without digests have no state.
         """
         self.setup()
         digests = self.example_digests()
@@ -132,7 +132,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
-        """Return how many training examples, the first ones, are not also in the given split; by default all."""
+        """Return how many training examples, counted from the first, are not in the given split; by default, all."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
@@ -165,7 +165,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             raise DataError(f"{where} contains {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch to the values that models receive: bytes to float32, v = batch / 255; floats are kept."""
+        """Convert a batch to the values v that models receive: v = batch / 255 for bytes; floats are kept."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
@@ -173,7 +173,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return batch.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
     def in_units(self, v: torch.Tensor) -> torch.Tensor:
-        """Convert v (..., *event_shape), as models receive it, to the units of the data; by default v is in them."""
+        """Convert v (..., *event_shape), as models receive it, to the units of the data; by default the identity."""
         return v
 
     def from_units(self, x: torch.Tensor) -> torch.Tensor:
@@ -182,7 +182,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def unit_of_v(self) -> torch.Tensor | None:
-        r"""The length of one unit of each coordinate of v, in the units of the data: float64, or None for 1.
+        r"""The length of one unit of each coordinate of v in the units of the data, float64; None if all are 1.
 
         With x in the units of the data, :math:`\log p(x) = \log p(v) - \sum_i \log s_i` and
         :math:`\nabla_x \log p(x) = \nabla_v \log p(v) / s` for these lengths s.
@@ -191,14 +191,17 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def log_unit_of_v(self) -> float:
-        r"""The log-volume of one unit of v in the data's units, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`."""
+        r"""The sum of the logarithms of :attr:`unit_of_v`, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`.
+
+        It is the log-volume of a unit cube of v in the units of the data.
+        """
         return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
 
     @property
     def window(self) -> Window | None:
-        """The window of v in which densities of points are drawn; None if v is not a 2-D point.
+        """The window, in coordinates of v, in which densities are drawn; None if v is not a 2-D point.
 
-        It is :attr:`bounds` if the data set has them. Otherwise it is chosen by the training points, after
+        It is :attr:`bounds` if the data set defines them. Otherwise it is computed from the training points, after
         :meth:`setup`: the quantiles 0.005 and 0.995 of each coordinate, with a margin of a quarter of their distance.
         """
         if self.bounds is not None or self.image_shape is not None or tuple(self.event_shape) != (2,):
@@ -215,7 +218,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         batch: torch.Tensor | list[torch.Tensor],
         dataloader_idx: int,  # noqa: ARG002
     ) -> torch.Tensor | list[torch.Tensor]:
-        """Convert batches to the model's floating-point type on the device, after the transfer of bytes.
+        """Convert batches to the model's floating-point type on the device, after transferring them as bytes.
 
         Transferring floats instead would take four times as long.
         """
@@ -228,7 +231,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return [converted(part) for part in batch] if isinstance(batch, list) else converted(batch)
 
     def train_dataloader(self) -> BatchStream | Blocks | RepeatedBatches:
-        """Return an endless stream of shuffled batches that starts at the trainer's iteration.
+        """Return an endless stream of shuffled batches that starts at the trainer's current iteration.
 
         With ``trainer.overfit_batches`` = n, the first n batches, without shuffling, are repeated instead.
 
@@ -253,7 +256,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 
     def indices_at(self, iteration: int) -> torch.Tensor:
-        """Return the indices, in the training split, of the examples in the training batch of an iteration, int64.
+        """Return the training-split indices (int64) of the examples in the batch of an iteration.
 
         They depend only on the seed and the iteration.
         """
@@ -263,17 +266,17 @@ class ArrayDataModule(LightningDataModule, ABC):
         return self._order.rows(iteration)
 
     def batch_sizes(self) -> list[int]:
-        """Return all sizes of training and validation batches, including those of short last batches."""
+        """Return the distinct sizes of training and validation batches, including shorter last batches."""
         self.setup()
         return sorted({*self.train_batch_sizes(), *_sizes(self.splits.val, self.eval_batch_size)})
 
     def train_batch_sizes(self) -> list[int]:
-        """Return all sizes of training batches, including that of a short last batch of an epoch."""
+        """Return the distinct sizes of training batches, including a shorter last batch of an epoch."""
         self.setup()
         return sorted(_sizes(self.splits.train, self.batch_size))
 
     def rows_at(self, iteration: int) -> int:
-        """Return the number of examples, over all processes, in the training batch of an iteration, counted from 0."""
+        """Return the size of the training batch of an iteration, summed over all processes; iterations count from 0."""
         return len(self.indices_at(iteration))
 
     def val_dataloader(self) -> OrderedBatches:
@@ -288,20 +291,20 @@ class ArrayDataModule(LightningDataModule, ABC):
 
 
 def range_of(values: torch.Tensor) -> tuple[float, float]:
-    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of its length on each side.
+    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of this range on each side.
 
     Example:
         >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))
         (-0.243, 1.244)
     """
-    ordered = values.double().sort().values  # torch.quantile refuses more than 16 million values
+    ordered = values.double().sort().values  # torch.quantile fails for more than 16 million values
     low, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (0.005, 0.995))
     margin = (high - low) / 4 or 1.0
     return round(low - margin, 3), round(high + margin, 3)
 
 
 def image_shape_of(data: ArrayDataModule) -> tuple[int, int, int]:
-    """Return the shape (C, H, W) of data that are known to be images.
+    """Return the image shape (C, H, W) of data, which must be images.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits

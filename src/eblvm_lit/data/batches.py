@@ -63,10 +63,10 @@ class BatchStream:
         self.seed = seed
         self.position = position
         self.augment = augment
-        self._last: tuple[int, torch.Tensor] | None = None  # the last used epoch and its order
+        self._last: tuple[int, torch.Tensor] | None = None  # the most recently used epoch and its order
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices of the examples in the batch at a position, in order, over all processes."""
+        """Return the ordered indices of the examples in the batch of an iteration, also those of other processes."""
         epoch, i = divmod(position, -(-len(self.array) // self.batch_size))
         if self._last is None or self._last[0] != epoch:
             order = torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
@@ -85,7 +85,7 @@ class BatchStream:
 
 
 class Blocks:
-    """An iterator over lists of minibatches; one call of Lightning's training loop processes one list.
+    """An iterator over lists of minibatches; one training step of Lightning processes one list.
 
     A list ends whenever the iteration is a multiple of ``size``: the first list of a resumed run may be shorter.
 
@@ -137,7 +137,7 @@ class RepeatedBatches:
         return -(-len(self.array) // self.batch_size)
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices of the examples in the batch at a position, which counts the batches of all passes."""
+        """Return the indices of the examples in the batch of an iteration; iterations are counted over all passes."""
         start = position % len(self) * self.batch_size
         return torch.arange(start, min(start + self.batch_size, len(self.array)))
 
@@ -150,13 +150,13 @@ class RepeatedBatches:
 
 
 class OrderedBatches:
-    """An iterator over the batches of an array in order, for one pass.
+    """An iterator that passes once, in order, over the batches of an array.
 
     Args:
         array: The data, shape (n, *event_shape).
         batch_size: Number of examples in a batch; the last batch may be shorter.
         distributed: Whether process r of R gets only the batches r, r + R, r + 2R, ... All processes get the same
-            number of batches, of which the last one may be empty.
+            number of batches; the last batch of a process may be empty.
 
     Example:
         >>> batches = OrderedBatches(torch.arange(5), batch_size=2)

@@ -25,7 +25,10 @@ class Blobs(ToyDataModule):
     stds: tuple[float, ...]
 
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw v = μ_c + s_c ε with c uniform and ε standard normal; shape (n, 2)."""
+        """Draw n points, shape (n, 2), each from the Gaussian of a uniformly drawn component.
+
+        They are v = μ_c + s_c ε, with the component c uniform and ε standard normal.
+        """
         centres = torch.tensor(self.centres, dtype=torch.float32)
         stds = torch.tensor(self.stds, dtype=torch.float32)
         c = torch.randint(len(centres), (n,), generator=generator)

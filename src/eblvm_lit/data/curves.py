@@ -55,7 +55,7 @@ class Moons(ToyDataModule):
     bounds = ((-1.5, 2.5), (-1.0, 1.5))
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return the n points of the grid in random order, shape (n, 2)."""
+        """Return n points at evenly spaced angles of the half circles, in random order, shape (n, 2)."""
         a = torch.linspace(0, math.pi, n // 2, dtype=torch.float32)
         b = torch.linspace(0, math.pi, n - n // 2, dtype=torch.float32)
         outer = torch.stack([a.cos(), a.sin()], dim=1)
@@ -82,7 +82,7 @@ class Circle(ToyDataModule):
     bounds = ((-1.5, 1.5), (-1.5, 1.5))
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return the n points of the grid in random order, shape (n, 2)."""
+        """Return n points at evenly spaced angles, in random order, shape (n, 2)."""
         a = (2 * math.pi / n) * torch.randperm(n, generator=generator).to(torch.float32)
         return torch.stack([a.cos(), a.sin()], dim=1)
 
@@ -142,11 +142,11 @@ class TwoSpirals(ToyDataModule):
     bounds = ((-4.0, 4.0), (-4.0, 4.0))
     std = 0.1
     jitter = 1 / 6
-    n_nodes = 300  # values of a in the quadrature: the arc between two of them is shorter than std
+    n_nodes = 300  # number of quadrature nodes on the spiral; the arc between neighbouring nodes is shorter than std
 
     @staticmethod
     def curve(a: Tensor) -> Tensor:
-        """Return points of the first spiral without noise, shape (n, 2), at the parameters a (n,)."""
+        """Return points of the first spiral without noise, shape (n, 2), at the curve parameters a (n,)."""
         return torch.stack([-a * a.cos(), a * a.sin()], dim=1) / 3
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -157,10 +157,10 @@ class TwoSpirals(ToyDataModule):
         return sign * (self.curve(3 * math.pi * u[:, 0].sqrt()) + self.jitter * u[:, 1:]) + self.std * eps
 
     def log_density(self, v: Tensor) -> Tensor:
-        """Compute log p(v), shape (B,), for points v (B, 2), by quadrature over a."""
+        """Compute log p(v), shape (B,), for points v (B, 2), by quadrature over the curve parameter a."""
         a = 3 * math.pi / self.n_nodes * (torch.arange(self.n_nodes, dtype=v.dtype, device=v.device) + 0.5)
         starts = self.curve(a)
-        # The density of a is 2a / 9π².
+        # The density of the curve parameter a is 2a / (9π²), so the weights are proportional to a.
         weights = a / a.sum()
 
         def density(v: Tensor) -> Tensor:

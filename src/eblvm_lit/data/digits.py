@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import cast
 
 import numpy as np
@@ -17,7 +18,7 @@ MAX_VALUE = 16
 
 
 class Digits(ArrayDataModule):
-    """The digits of scikit-learn as flat vectors, shuffled and split in one fixed way.
+    """The digits of scikit-learn as flat vectors, with a fixed shuffle and fixed splits.
 
         v = x / 16 in [0, 1]^64
 
@@ -44,11 +45,17 @@ class Digits(ArrayDataModule):
         return split("target")
 
 
-def split(key: str) -> Splits:
-    """Shuffle an array of scikit-learn's data set, pixels (1797, 64) or labels (1797,), and split it."""
+@functools.cache
+def read() -> dict[str, np.ndarray]:
+    """Read the digits from scikit-learn's text file once in a process, because parsing it takes 20 ms."""
     from sklearn.datasets import load_digits  # imported here, because the import is slow
 
-    rows = torch.from_numpy(cast("dict[str, np.ndarray]", load_digits())[key])
+    return cast("dict[str, np.ndarray]", load_digits())
+
+
+def split(key: str) -> Splits:
+    """Shuffle and split an array of scikit-learn's data set: pixels (1797, 64) or labels (1797,)."""
+    rows = torch.from_numpy(read()[key])
     # The file is ordered by writer: without shuffling, the splits would have different distributions.
     order = torch.randperm(len(rows), generator=keyed_generator(0, "digits", "split"))
     return Splits(*rows[order].split(SIZES))

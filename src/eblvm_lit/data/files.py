@@ -12,7 +12,7 @@ __all__ = ["FACES", "FACES_URL", "UNREAD", "faces_file", "look_for_folder", "vis
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
-# For each suffix of a file that is not read, but may contain images: what the file is, and what to do with it.
+# Suffixes of files that may contain images, but are not read, each with a message: what it is, and what to do with it.
 UNREAD = {
     **dict.fromkeys(
         (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"),
@@ -30,7 +30,7 @@ UNREAD = {
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
-    """Raise an error, before torch is imported, if a folder of images in a configuration does not exist or is empty.
+    """Raise an error, before torch is imported, if the configured image folder does not exist or is empty.
 
     Only data sets of this package are checked. Each data set itself reports, at ``setup``, what else is missing.
 
@@ -38,7 +38,7 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         data: The configuration of the data.
 
     Raises:
-        DataError: If the folder is missing or empty; the message says where it was searched.
+        DataError: If the folder is missing or empty; the message contains its absolute path.
 
     Example:
         >>> target = "eblvm_lit.data.image_folder.ImageFolder"
@@ -56,7 +56,7 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
 
 
 def visible(folder: Path) -> list[Path]:
-    """List the entries of a folder, sorted by name, without hidden ones.
+    """List the entries of a folder that are not hidden, sorted by name.
 
     Raises:
         DataError: If the folder is missing or empty, or is a file.
@@ -71,7 +71,7 @@ def visible(folder: Path) -> list[Path]:
 
 
 def faces_file(root: Path) -> Path:
-    """Return the path of the file of the Frey faces in a folder.
+    """Return the path of the Frey face file in a folder.
 
     Raises:
         DataError: If the file is missing.

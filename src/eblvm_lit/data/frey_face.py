@@ -25,7 +25,7 @@ TRAIN_STD = 0.1763
 
 @dataclass(kw_only=True, eq=False)
 class FreyFace(ArrayDataModule):
-    """The Frey faces as flat vectors, split in the order of the file.
+    """The Frey faces as flat vectors, divided into splits in the order of the file.
 
         v = x / 255 in [0, 1]^560, or (x / 255 − 0.6049) / 0.1763 if standardised
 
@@ -37,8 +37,8 @@ class FreyFace(ArrayDataModule):
         batch_size: Number of examples in a training batch.
         eval_batch_size: Number of examples in a validation or test batch.
         seed: Seed of the order of the training batches.
-        standardise: Whether to subtract the mean of the training split and divide by its standard deviation, each one
-            number over all pixels.
+        standardise: Whether to subtract the mean of the training split and divide by its standard deviation; both are
+            scalars over all pixels.
 
     Raises:
         DataError: Raised by ``setup`` if the file is missing, damaged or not the Frey faces.
@@ -63,14 +63,14 @@ class FreyFace(ArrayDataModule):
         self.root = Path(self.root)
 
     def load(self) -> Splits:
-        """Read the faces from their file and split them in the order of the file."""
+        """Read the faces from their file and divide them into splits in the order of the file."""
         v = torch.from_numpy(read_faces(self.root)).float() / 255
         if self.standardise:
             v = (v - TRAIN_MEAN) / TRAIN_STD
         return Splits(*v.split(SIZES))
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert vectors, standardised if the data are, back to grey values, rounded and clamped, uint8."""
+        """Convert vectors back to uint8 grey values, rounded and clamped; undo the standardisation, if any."""
         return super().as_bytes(batch * TRAIN_STD + TRAIN_MEAN if self.standardise else batch)
 
 

@@ -23,8 +23,8 @@ class Given(NamedTuple):
 
     Attributes:
         values: The examples, (n, ...), as they were given: floats of any width, integers or bytes.
-        labels: The labels that a Dataset has as the second value of its items, (n, ...); None if there are none.
-        columns: The names of the columns of a frame; empty for other kinds.
+        labels: The labels, (n, ...), which a Dataset has as the second value of its items; None if there are none.
+        columns: The names of the columns of a frame; empty for other types.
     """
 
     values: np.ndarray
@@ -33,7 +33,7 @@ class Given(NamedTuple):
 
 
 def examples_in(given: Any, name: str = "data") -> Given:
-    """Read examples that were given in Python as one array, without a copy where that is possible.
+    """Read examples that were given in Python as one array, without a copy where possible.
 
     An item of a ``torch.utils.data.Dataset`` is an example, or a tuple of an example and its label. An example may be a
     tensor, an array, a number or an image of Pillow. All items are read.
@@ -65,7 +65,7 @@ def examples_in(given: Any, name: str = "data") -> Given:
         text = [column for column, dtype in given.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
         if text:
             raise ConfigError(f"Column {text[0]!r} of {name} holds no numbers: leave it out, or give it as labels.")
-        # pandas marks missing values of its own types by an object that is no number
+        # pandas' own dtypes mark a missing value by an object that is not a number
         values = given.to_numpy(np.float64, na_value=np.nan) if given.isna().any(axis=None) else given.to_numpy()
         return Given(_array(values, name), columns=tuple(map(str, given.columns)))
     return Given(_array(given, name))
@@ -73,10 +73,10 @@ def examples_in(given: Any, name: str = "data") -> Given:
 
 def _array(given: Any, name: str) -> np.ndarray:
     """Convert an array, a tensor or a list to an array of numbers."""
-    if hasattr(given, "toarray"):  # a sparse matrix of scipy
+    if hasattr(given, "toarray"):  # a scipy sparse matrix
         raise ConfigError(f"{name} is a sparse matrix: give {name}.toarray().")
     given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
-    if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no such type
+    if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no bfloat16
         given = given.float()
     if given is None or isinstance(given, dict):
         raise ConfigError(f"{name} is {KINDS}, not {type(given).__name__}.")
@@ -95,7 +95,7 @@ def _stacked(given: Dataset, name: str) -> Given:
     if isinstance(given, TensorDataset):
         columns: Sequence[Any] = given.tensors
     else:
-        # a Dataset with __len__ need not raise an IndexError at its end, and an iterable one has no __len__
+        # a map-style Dataset need not raise an IndexError at its end, and an iterable one has no __len__
         found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
         if not found:
             raise ConfigError(f"{name} is a Dataset without items.")
@@ -118,19 +118,19 @@ def _column(values: Any, name: str) -> np.ndarray:
 
 
 def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> torch.Tensor:
-    """Convert examples to the shape that a model takes, and bytes of images to the values that it takes.
+    """Reshape examples to the input shape of a model, and convert uint8 images to the model's range of values.
 
     Args:
-        given: Examples of the kinds of :func:`examples_in`. Images may be (n, C, H, W), (n, H, W, C) or, if grey,
-            (n, H, W); bytes (uint8) are converted as those of the data are. Other numbers keep their values.
+        given: Examples of any type that :func:`examples_in` accepts. Images may be (n, C, H, W), (n, H, W, C) or, if
+            grey, (n, H, W); bytes (uint8) are converted like those of ``data``. Other numbers keep their values.
         data: The data of the model, which need not be set up.
         event_shape: The shape of one v.
 
     Returns:
-        v, shape (n, *event_shape), in the type in which the examples were given.
+        v, shape (n, *event_shape), with the dtype of the given examples, or float32 for bytes.
 
     Raises:
-        ConfigError: If the shape is another one.
+        ConfigError: If the examples have another shape.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -140,7 +140,7 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
     if isinstance(given, torch.Tensor):  # a tensor stays on its device
         v = given.detach()
     else:
-        # torch wants memory that can be written to, which arrays of Pillow and memory maps do not have
+        # torch needs writable memory, but arrays from Pillow and memory maps can be read-only
         v = torch.from_numpy(np.require(examples_in(given, "v").values, requirements=["C", "W"]))
     shape = tuple(event_shape)
     if v.dim() == 0 or tuple(v.shape[1:]) != shape:

@@ -20,12 +20,12 @@ from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["HubData"]
 
-LABELS = ("label", "labels", "fine_label", "target")  # usual names of a column of labels
-NUMBERS = ("int", "uint", "float", "double", "bool")  # how the names of numeric types begin
+LABELS = ("label", "labels", "fine_label", "target")  # usual names of the label column
+NUMBERS = ("int", "uint", "float", "double", "bool")  # prefixes of the names of numeric types
 
 
 class Source(NamedTuple):
-    """The data set to load and how to decode its images: the arguments of :class:`HubData` with the same names."""
+    """The arguments of :class:`HubData` that say which data set is loaded and how its images are decoded."""
 
     repo: str
     name: str | None
@@ -38,11 +38,11 @@ class Source(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class HubData(ArrayFile):
-    """A data set of the Hugging Face Hub: a column of images or of vectors, or numeric columns, with or without labels.
+    """A data set from the Hugging Face Hub: a column of images or of vectors, or numeric columns; labels are optional.
 
     The package ``datasets`` (``pip install 'eblvm_lit[hub]'``) downloads it at the first use and keeps it in its own
-    cache, which the environment variable HF_HOME moves. Offline, by HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only
-    this cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``train/CLASS/1.png`` or
+    cache, whose folder the environment variable HF_HOME sets. With HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only this
+    cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``train/CLASS/1.png`` or
     ``data/train-00000-of-00001.parquet``. No code of a repository is run.
 
     The splits ``train``, ``validation`` and ``test`` are those of the data set; a split that it does not have is taken
@@ -54,7 +54,7 @@ class HubData(ArrayFile):
         revision: A branch, a tag or a commit of the repository.
         columns: The columns of examples: one column of images or of vectors, or several of numbers. None: the only
             column of images, or else the only one of vectors, or else all columns of numbers beside the labels.
-        label_column: The column of labels; None: the one of classes, or one that is called label.
+        label_column: The label column; None: a column with a usual name such as ``label``, else the first of classes.
         size: Height and width of the images, which are then cropped to a square and resampled; None keeps their size.
         channels: 1 for grey and 3 for colour; None: grey if all training images are grey.
         val_size, test_size, split_seed, standardise, dequantise, flatten, shape, mean, std: As in the base class.
@@ -88,7 +88,7 @@ class HubData(ArrayFile):
 # Cached, because a run builds its data three times, but should decode the images only once.
 @functools.lru_cache(maxsize=1)
 def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
-    """Load a data set, and take the splits that it does not have from its training examples."""
+    """Load a data set, and draw missing splits from the training examples."""
     found = _loaded(source)
     given: list[Any] = [None, None, None]
     for name, part in found.items():
@@ -112,7 +112,7 @@ def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
 
 
 def _loaded(source: Source) -> Mapping[str, Any]:
-    """Load a data set with all its splits."""
+    """Load a data set with all of its splits."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -170,7 +170,7 @@ def _values(source: Source, part: Any, columns: Sequence[str], channels: int | N
 
 
 def _pixels(image: Image.Image, size: int | None) -> np.ndarray:
-    """Return the bytes of an image, (H, W) or (H, W, 3), as the largest central square of it in the given size."""
+    """Return the bytes of an image, (H, W) or (H, W, 3); if ``size`` is given, crop it to a square and resize it."""
     fitted = image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return np.asarray(fitted)
 
@@ -185,7 +185,7 @@ def _same_shape(source: Source, rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _labels(part: Any, label: str | None) -> np.ndarray | None:
-    """Return the labels of a split as numbers or names; None if it has none, which the Hub marks by -1."""
+    """Return the labels of a split as numbers or names; None if there are none, or if they are -1 (unknown)."""
     if label is None or label not in part.features:
         return None
     labels = np.asarray(part[label][:])

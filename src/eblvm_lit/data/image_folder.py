@@ -37,10 +37,10 @@ __all__ = ["ImageFolder"]
 
 log = logging.getLogger(__name__)
 
-VERSION = "by content"  # version of the decoding: prepared files of another version are not used
+VERSION = "by content"  # version of the decoding code; decoded files of another version are not used
 SIDES = (8, 16, 32)  # sizes that all image networks support; 32 x 32 pixels train in minutes on a CPU
 KINDS = {1: "grey", 3: "colour"}
-N_MEASURED = 1000  # largest number of images whose headers are read to choose a size
+N_MEASURED = 1000  # maximum number of images whose headers are read to choose a size
 
 
 @dataclass(kw_only=True, eq=False)
@@ -49,13 +49,13 @@ class ImageFolder(ImageDataModule):
 
     The folder contains images, or one subfolder of images per class. A file ``labels.csv`` in it, with a row
     ``file,label`` for each image, defines the labels, too. The folder may be divided into folders ``train``, ``val``
-    and ``test``, or two of these, each organised in this way. A split that has no folder is chosen among the images for
-    training: an image belongs to it by a hash of the content of its file and of ``split_seed``, so that adding,
-    removing or renaming images moves no other image to another split, and equal files are in one split. The order of
-    the images in a split is that of their hashes.
+    and ``test``, or two of these, each organised in this way. A split without a folder is taken from the training
+    images, by a hash of the content of each file and of ``split_seed``. So adding, removing or renaming images moves no
+    other image to another split, and equal files are in the same split. The images in a split are ordered by their
+    hashes.
 
     Each page of a TIFF file is an image, with a hash of its own pixels; of an animation the first frame is used. Files
-    that are no images are skipped. The first use decodes the images, rotated as image viewers show them, into
+    that are not images are skipped. The first use decodes the images, rotated as image viewers show them, into
     ``root/prepared``; later uses memory-map that file. If anything in the folder has changed, the images are decoded
     again.
 
@@ -64,17 +64,17 @@ class ImageFolder(ImageDataModule):
         train, val, test: Folders of the splits, in place of ``path`` (``train``) or beside it (``val``, ``test``).
         root: Folder for the decoded images.
         size: Height and width after cropping to a square and resampling; None keeps the size, which must be the same
-            for all images. Runs replace None by a fitting size: see :meth:`find_options`.
+            for all images. Runs replace None by a suitable size: see :meth:`find_options`.
         crop: Height and width of the central square in pixels; if None and ``size`` is given, the largest square is
             cropped.
         channels: Number of channels to which the images are converted: 1 (grey) or 3 (colour). None means grey if all
             images are grey.
-        white: The value of images of 16 bits that becomes white; None for the largest value that they have.
+        white: The value of 16-bit images that becomes white; None for their largest value.
         split_folders: Whether folders named ``train``, ``val`` and ``test`` are splits; None means yes, and other
             folders beside them are then an error.
         split_seed: The seed of the hash.
-        test_size: The fraction of all images that are test images if no folder is given for them; a number of images is
-            divided by the number of all.
+        test_size: The fraction of all images that are test images if no folder is given for them; an integer is
+            divided by the number of all images.
         val_size: The same for the validation images.
         skip_damaged: Whether files that cannot be decoded are left out; otherwise they are an error that names them.
         value_range, flip, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
@@ -113,18 +113,18 @@ class ImageFolder(ImageDataModule):
 
     @property
     def _name(self) -> str:
-        """The folder of the images, for names of files and messages."""
+        """The path of the image folder, for file names and messages."""
         return str(self.path or self.train)
 
     @functools.cached_property
     def image_shape(self) -> tuple[int, int, int]:
-        """Return (channels, H, W), where H and W are the first image's if neither size nor crop is given."""
+        """Return (channels, H, W); without a size or crop, H and W are those of the first image."""
         side = self.size or self.crop
         channels = self.channels or (1 if set(map(Image.getmodebase, self._headers[0])) == {"L"} else 3)
         return (channels, *((side, side) if side else self._headers[1][0]))
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Choose a size, channels and white if they are None, and a batch size if there are too few images.
+        """Choose size, channels and white if they are None, and a smaller batch size if there are too few images.
 
         The size is the crop if that is given, and otherwise the one among 8, 16 and 32 pixels that is nearest to the
         shorter side of a typical image.
@@ -161,7 +161,7 @@ class ImageFolder(ImageDataModule):
         )
 
     def read(self) -> Images:
-        """List the files of the folder, and decode the images unless a prepared file has them."""
+        """List the files of the folder, and decode the images unless this was done before."""
         listing = self._listing
         pages = listing.pages
         self.class_names = listing.class_names
@@ -189,7 +189,7 @@ class ImageFolder(ImageDataModule):
         return Images(*parts, *torch.from_numpy(listing.labels).split([n_train + n_val, n_test]), n_val=n_val)
 
     def example_digests(self) -> Splits:
-        """Return a digest of the content of each image's file, in the order of the splits."""
+        """Return a digest of the content of each image, in the order of the splits."""
         first = sum(self._listing.counts[:2])
         digests = as_integers(self._listing.digests)
         return self._split(digests[:first], digests[first:])
@@ -220,9 +220,9 @@ class ImageFolder(ImageDataModule):
 
     @functools.cached_property
     def _headers(self) -> tuple[list[str], list[tuple[int, int]]]:
-        """Read the modes and the (height, width) of at most ``N_MEASURED`` images, evenly spaced in order of names.
+        """Read the mode and (height, width) of at most ``N_MEASURED`` images, evenly spaced in the list sorted by path.
 
-        Damaged files are left out here: decoding names them all.
+        Damaged files are skipped here; decoding raises an error that names all of them.
         """
         modes = []
         shapes = []

@@ -26,7 +26,7 @@ CHUNK = 4096
 
 
 class Images(NamedTuple):
-    """The training and test parts of an image set as published: uint8 images (n, C, H, W), int64 labels (n, ...).
+    """The published training and test parts of an image set: uint8 images (n, C, H, W) and int64 labels (n, ...).
 
     ``n_val`` is the number of validation images, the last ones of ``train``; None leaves it to ``val_size``.
     """
@@ -40,7 +40,7 @@ class Images(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class PixelData(ArrayDataModule):
-    """Data whose examples are images: the range of the values that models receive, and mirrored training images.
+    """The base class of data that may be images, with options for their range of values and for random mirroring.
 
     Args:
         value_range: The range of the values of v.
@@ -53,7 +53,7 @@ class PixelData(ArrayDataModule):
     flip: bool = False
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch of bytes to float32 in the value range that models receive; floats are kept."""
+        """Convert a batch of bytes to float32 values in ``value_range``; floats are kept."""
         if batch.dtype == torch.uint8 and self.value_range == "symmetric":
             return batch.float().div_(127.5).sub_(1)
         return super().as_float(batch)
@@ -63,12 +63,12 @@ class PixelData(ArrayDataModule):
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Mirror each image of a batch (B, *event_shape) with probability ½, on the CPU and in place, if ``flip``."""
+        """Mirror each image of a CPU batch (B, *event_shape) in place with probability ½, if ``flip`` is set."""
         if self.flip:
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]
-            # Mirror with numpy, which is four times as fast as torch for bytes.
+            # NumPy mirrors bytes four times as fast as torch.
             pixels = batch.view(-1, *self.image_shape).numpy()
             rows = flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]
@@ -83,7 +83,7 @@ class ImageDataModule(PixelData):
 
     The validation images are the last images of the published training part. The published models are trained on all of
     that part, and by default so are models here: the validation loss is then computed on training images. With
-    ``train_on_val=false`` training does not use the validation images. It never uses test images.
+    ``train_on_val=false``, the validation images are not used for training. Test images never are.
 
     Args:
         root: Folder of the files; missing files are downloaded to it.
@@ -153,7 +153,7 @@ class ImageDataModule(PixelData):
         if n <= n_val:
             hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
             raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
-        flat = [rows.flatten(1) if self.flatten else rows for rows in (images.train, images.test)]  # views
+        flat = [rows.flatten(1) if self.flatten else rows for rows in (images.train, images.test)]  # views, not copies
         return self._split(*flat)
 
     def load_labels(self) -> Splits | None:
@@ -175,9 +175,9 @@ class ImageDataModule(PixelData):
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
-        """Return how many training images, the first ones, are not also in the given split.
+        """Return how many training images, counted from the first, are not in the given split.
 
-        Validation images that are also used for training are the last training images.
+        Validation images that are also used for training come last among the training images.
         """
         n = len(self.splits.train)
         return min(n, len(self._images.train) - self._n_val) if split == "val" else n
@@ -185,7 +185,7 @@ class ImageDataModule(PixelData):
 
 @dataclass(kw_only=True, eq=False)
 class SmallImageDataModule(ImageDataModule):
-    """Images of 32 x 32 pixels, or smaller ones for quick experiments, made by averaging squares of pixels.
+    """Images of 32 x 32 pixels, which can be reduced by average pooling for quick experiments.
 
     Args:
         root: Folder of the files; missing files are downloaded to it.
@@ -206,7 +206,7 @@ class SmallImageDataModule(ImageDataModule):
 
 
 def count_of(size: float, n: int) -> int:
-    """Return a number of images, given as an integer or as a fraction of n; a fraction means at least one image.
+    """Convert a size, an integer or a fraction of n, to a number of images; a fraction gives at least one image.
 
     Example:
         >>> count_of(30, 240), count_of(0.1, 240), count_of(0.1, 3)
@@ -216,7 +216,7 @@ def count_of(size: float, n: int) -> int:
 
 
 def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:
-    """Pad images with zeros, then average squares of pixels.
+    """Pad images with zeros, then reduce them by average pooling.
 
     Args:
         images: The images, uint8, shape (n, C, H, H).
@@ -235,5 +235,5 @@ def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:
     images = F.pad(images, [padding] * 4) if padding else images
     if factor == 1:
         return images
-    parts = images.split(CHUNK)  # converting all images to floats at once takes four times the memory
+    parts = images.split(CHUNK)  # converting all images to floats at once would take four times the memory
     return torch.cat([F.avg_pool2d(part.float(), factor).round_().to(torch.uint8) for part in parts])

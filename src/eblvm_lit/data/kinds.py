@@ -1,4 +1,4 @@
-"""The kind of a data set, by which a run chooses its model; it follows from the shape of an example."""
+"""The kind of a data set, which follows from the shape of an example and determines a run's default model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["kind_of"]
 
 
 def kind_of(shape: Sequence[int]) -> str:
-    """Return the option of the group ``kind`` in conf/ that fits examples of a shape, (d,) or (C, H, W).
+    """Return the option of the config group ``kind`` for examples of shape (d,) or (C, H, W).
 
     ====================================  ================  ==================================
     shape                                 kind              model

@@ -24,12 +24,12 @@ __all__ = ["DamagedImagesError", "decode_image", "decode_once", "fingerprint", "
 
 Source = TypeVar("Source")
 
-# EPS is not among them, because Pillow would start Ghostscript for it
+# EPS is excluded, because Pillow would start Ghostscript to read it
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
 class DamagedImagesError(DataError):
-    """The error for image files that are missing, damaged or not images; its message names all of them.
+    """The error for files that are missing, damaged or not images; its message names all of these files.
 
     Example:
         >>> print(DamagedImagesError([Path("a.png"), Path("b.png")]))
@@ -48,7 +48,7 @@ class DamagedImagesError(DataError):
 
 
 def fingerprint(*parts: object) -> str:
-    """Compute a digest of twelve hexadecimal digits that identifies a list of values.
+    """Compute a digest, twelve hexadecimal digits, that identifies a list of values.
 
     Example:
         >>> fingerprint("a.jpg", 32) == fingerprint("a.jpg", 64)
@@ -64,10 +64,10 @@ def decode_once(
     shape: tuple[int, int, int],
     n: int | None = None,
 ) -> torch.Tensor:
-    """Decode image files into one array on disk at the first call; memory-map the array at every call.
+    """Decode image files into one array on disk at the first call; return the memory-mapped array.
 
-    The array's file appears only when it is complete, so that an interrupted call never leaves a partial file. A file
-    that is found to be damaged is made again.
+    The array's file is created only when it is complete, so that an interrupted call never leaves a partial file. If
+    the file is found to be damaged, the images are decoded again.
 
     Args:
         target: The ``.npy`` file of the array; its name must identify its content.
@@ -105,10 +105,10 @@ def decode_once(
     def attempt(source: Source) -> np.ndarray | DamagedImagesError:
         try:
             return decode(source)
-        except DamagedImagesError as error:  # other files are tried, too, so that one message names all damaged ones
+        except DamagedImagesError as error:  # decode the others, so that one message names all damaged files
             return error
 
-    def write(file) -> None:  # a memory map would kill the process by SIGBUS if the disk is full
+    def write(file) -> None:  # writing to a memory map would end in SIGBUS if the disk is full
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(sources), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -131,11 +131,11 @@ def decode_once(
 
 @contextlib.contextmanager
 def open_image(path: Path, page: int = 0) -> Iterator[Image.Image]:
-    """Open an image file; its pixels are decoded at their first use, which must be inside the context.
+    """Open an image file; use the pixels inside the context, because they are only decoded at their first use.
 
     Args:
         path: The file.
-        page: The index of the page, of a TIFF file with several.
+        page: The index of the page if the file is a TIFF file with several.
 
     Raises:
         DamagedImagesError: If the file is missing, not an image, or cannot be decoded.
@@ -164,7 +164,7 @@ def open_image(path: Path, page: int = 0) -> Iterator[Image.Image]:
 
 
 def size_of(image: Image.Image) -> tuple[int, int]:
-    """Return the width and the height of an image as a viewer shows it, from its header only.
+    """Read the width and height of an image from its header, with the EXIF rotation applied.
 
     Example:
         >>> image = Image.new("L", (4, 3))
@@ -172,7 +172,7 @@ def size_of(image: Image.Image) -> tuple[int, int]:
         >>> size_of(image)
         (3, 4)
     """
-    # Pillow itself rotates TIFF images
+    # Pillow has already rotated TIFF images
     lies = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 and image.format != "TIFF"
     return image.size[::-1] if lies else image.size
 
@@ -180,14 +180,14 @@ def size_of(image: Image.Image) -> tuple[int, int]:
 def decode_image(
     path: Path, *, mode: str = "RGB", crop: int | None, side: int | None, page: int = 0, white: float | None = None
 ) -> np.ndarray:
-    """Decode the pixels of an image as a viewer shows it, cropped around its centre and resized.
+    """Decode an image, apply its EXIF rotation, crop it around the centre and resize it.
 
     Args:
         path: The image file.
         mode: The mode to which the image is converted: ``L`` (grey) or ``RGB``.
         crop: Height and width of the central square in pixels; 0 for the largest square; None for the whole image.
         side: Height and width after antialiased bilinear resampling; None does not resize.
-        page: The index of the page, of a TIFF file with several.
+        page: The index of the page if the file is a TIFF file with several.
         white: The value of images of more than 8 bits that becomes 255; None for the largest value of 16 bits.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Reading arrays and tables from files: .npy, .npz, .mat, .pt, .csv, .tsv and .parquet, one function for each."""
+"""Reading arrays and tables from files: .npy, .npz, .mat, .pt, .csv, .tsv and .parquet, one function per format."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["SUFFIXES", "Names", "Table", "is_array_file", "read"]
 
 
 class Names(NamedTuple):
-    """The names of the arrays or columns that are read from a file; None where :func:`read` is to find them itself.
+    """The names of the arrays or columns that are read from a file; None lets :func:`read` find them.
 
     Attributes:
         key: The name of the array of examples, in .npz, .mat and .pt files.
         label_key: The name of the array of labels in these files.
-        columns: The columns that are read; of a table their names, and of an array (n, d) their indices from 0.
-        label_column: The column of labels of a table.
+        columns: The columns that are read: names for a table, indices from 0 for an array (n, d).
+        label_column: The label column of a table.
         split_column: The column of a table that says to which split a row belongs.
     """
 
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     Attributes:
         values: The examples as stored, shape (n, d), (n, H, W), (n, C, H, W) or (n, H, W, C), of a numeric type.
         labels: The labels as stored, shape (n, ...); None if there are none.
-        split: The words of the column of splits, shape (n,); None if there is none.
+        split: The split name of each row, shape (n,); None if there is no column of split names.
         columns: The names of the columns of a table; None for an array without names.
     """
 
@@ -50,7 +50,7 @@ class Table(NamedTuple):
 
 
 def read(path: Path, names: Names | None = None) -> Table:
-    r"""Read the examples of a file, whose suffix says its format.
+    r"""Read the examples of a file in the format given by its suffix.
 
     Nothing is unpickled: arrays of Python objects are refused.
 
@@ -88,7 +88,7 @@ def read(path: Path, names: Names | None = None) -> Table:
 
 
 def is_array_file(name: str) -> bool:
-    """Return whether the suffix of a file's name is that of a format which :func:`read` reads.
+    """Return whether a file name has a suffix that :func:`read` supports.
 
     Example:
         >>> is_array_file("points.npy"), is_array_file("photos")
@@ -98,7 +98,7 @@ def is_array_file(name: str) -> bool:
 
 
 def _check_finite(path: Path, table: Table) -> None:
-    """Raise an error that names the first value that is NaN or infinite."""
+    """Raise an error that names the first non-finite value, if there is one."""
     values = table.values
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = ~np.isfinite(values)
@@ -153,7 +153,7 @@ def _read_pt(path: Path, names: Names) -> Table:
     tensors = {str(name): part for name, part in arrays.items() if isinstance(part, torch.Tensor)}
     if not tensors:
         raise DataError(f"{path} holds no tensor: save a tensor, or a dictionary of tensors.")
-    # NumPy has no bfloat16
+    # NumPy has no bfloat16, and float16 is converted in the same way
     known = {
         name: part.float() if part.dtype in (torch.bfloat16, torch.float16) else part for name, part in tensors.items()
     }
@@ -161,7 +161,7 @@ def _read_pt(path: Path, names: Names) -> Table:
 
 
 def _without_pickle(path: Path, load: Callable[[], Any]) -> Any:
-    """Load a file; the error for content that only pickle can read says so in one sentence."""
+    """Load a file; raise a short DataError if it contains objects that only pickle can read."""
     import pickle
 
     try:
@@ -193,20 +193,20 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     labels = None
     if label_key is not None:
         labels = arrays[_key(path, arrays, label_key, "y", "data.label_key")]
-        # MATLAB knows no vectors: labels are a row or a column.
+        # MATLAB has no one-dimensional arrays: labels are stored as a row or as a column.
         labels = labels.reshape(-1) if labels.ndim == 2 and 1 in labels.shape else labels
         if len(labels) != len(values):
             raise DataError(f"{path} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
     values = values[:, None] if values.ndim == 1 else values
     if names.columns is not None and values.ndim == 2:
         return Table(_chosen(path, values, names.columns), labels)
-    titles = arrays.get("columns")  # as eblvm_lit.train stores the names of a frame's columns
+    titles = arrays.get("columns")  # eblvm_lit.train stores the column names of a frame in this array
     named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
     return Table(values, labels, None, tuple(map(str, titles)) if named else None)
 
 
 def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:
-    """Return the name of an array: the given one, the only one, or the usual one in upper or lower case."""
+    """Return the name of an array: the given name, the only name, or the usual one in upper or lower case."""
     listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
     if given is not None:
         if given not in arrays:
@@ -221,7 +221,7 @@ def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual:
 
 
 def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
-    """Return an array of numbers; refuse text and objects."""
+    """Return an array unchanged if it holds real numbers; raise for text and objects."""
     array = np.asarray(array)
     if array.dtype.kind not in "buif":
         kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
@@ -231,7 +231,7 @@ def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
 
 
 def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.ndarray:
-    """Return the columns with the given indices."""
+    """Return the columns with the given indices; raise if one is a name or out of range."""
     d = values.shape[1]
     for column in columns:
         if not isinstance(column, int) or not -d <= column < d:
@@ -245,7 +245,7 @@ def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.
 def _read_text(path: Path, names: Names, separator: str | None = None) -> Table:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         first = next((line for line in file if line.strip()), "")
-    comment = first.startswith("#")  # as numpy.savetxt writes the names of the columns
+    comment = first.startswith("#")  # numpy.savetxt writes column names as a comment
     separator = separator or (";" if ";" in first else "," if "," in first else r"\s+")
     words = [word.strip().strip('"') for word in _split(first.lstrip("#").strip(), separator)]
     header = comment or not all(map(_is_number, words))
@@ -304,11 +304,11 @@ def _read_parquet(path: Path, names: Names) -> Table:
 
 
 def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: bool) -> Table:
-    """Choose the columns of a table."""
+    """Choose the columns of examples, labels and split names."""
     if names.key is not None or names.label_key is not None:
         raise DataError(f"{path} is a table: name its columns by data.columns and data.label_column.")
     if named and "" in frame.columns and len(frame.columns) > 1:
-        frame = frame.drop(columns="")  # the row numbers that pandas writes into a column without a name
+        frame = frame.drop(columns="")  # a column without a name: the row numbers that pandas writes
     others = [name for name in (names.label_column, names.split_column) if name is not None]
     chosen = [name for name in frame.columns if name not in others] if names.columns is None else list(names.columns)
     if unknown := [name for name in (*chosen, *others) if name not in frame.columns]:
@@ -323,8 +323,8 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
 
 
 def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarray:
-    """Convert a column to float64; refuse text and missing values, with the first row that has one."""
-    if column.dtype.kind in "mM":  # pandas would convert times to numbers
+    """Convert a column to float64; raise an error that names the first row with text or a missing value."""
+    if column.dtype.kind in "mM":  # dates and times, which pandas would convert to numbers
         numbers = np.full(len(column), np.nan)
     else:
         numbers = np.asarray(pd.to_numeric(column, errors="coerce"), dtype=np.float64)
@@ -339,7 +339,7 @@ def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarra
     return numbers
 
 
-# One function for each suffix.
+# The function that reads files of each suffix.
 READERS: dict[str, Callable[[Path, Names], Table]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,

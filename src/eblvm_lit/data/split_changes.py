@@ -14,7 +14,7 @@ PURPOSES = {"train": "training", "val": "validation", "test": "testing"}
 
 
 def as_integers(digests: Sequence[bytes]) -> Tensor:
-    r"""Return the first 64 bits of each digest, int64, shape (n,).
+    r"""Return the first 64 bits of each digest as integers, int64, shape (n,).
 
     Of a million different examples, two have equal integers with probability 3e-8.
 
@@ -26,7 +26,7 @@ def as_integers(digests: Sequence[bytes]) -> Tensor:
 
 
 def changed_splits(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
-    """Describe the examples that each split has gained and lost; an empty text if there are none.
+    """Describe how many examples each split has gained and lost; return an empty string if nothing has changed.
 
     Args:
         before: The state of the data module in a checkpoint: sorted digests of the examples by split, int64.
@@ -47,9 +47,9 @@ def changed_splits(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> s
 
 
 def n_trained_on(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> int:
-    """Count the test examples that the checkpoint, or a run that it has resumed, was trained on.
+    """Count the test examples that the checkpoint was trained on, including training before its run was resumed.
 
-    Examples that were already in both splits, which is possible if the user has divided the data, do not count.
+    Examples that were already in both splits do not count; this is possible if the user has divided the data.
 
     Example:
         >>> before = {"train": torch.tensor([1, 2, 3]), "test": torch.tensor([3, 5]), "earlier": torch.tensor([8])}

@@ -12,11 +12,11 @@ from eblvm_lit.errors import DataError
 __all__ = ["NAMES", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
 
 NAMES = ("train", "val", "test")  # the splits 0, 1 and 2
-SIZE = 16  # bytes of a digest
+SIZE = 16  # number of bytes of a digest
 
 
 def digests_of(rows: np.ndarray) -> list[bytes]:
-    """Compute a digest of each example of an array from its bytes, in the type in which it is stored.
+    """Compute a digest of each example of an array from its bytes, without converting its dtype.
 
     Equal examples have equal digests: -0.0 is hashed as 0.0, and all numbers in little-endian byte order.
 
@@ -34,12 +34,12 @@ def digests_of(rows: np.ndarray) -> list[bytes]:
     flat = rows.reshape(len(rows), -1)
     flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
     if flat.dtype.kind == "f":
-        flat = flat + flat.dtype.type(0)  # -0.0 + 0.0 = 0.0
+        flat = flat + flat.dtype.type(0)  # turns -0.0 into 0.0
     return [hashlib.blake2b(row.tobytes(), digest_size=SIZE).digest() for row in flat]
 
 
 def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) -> np.ndarray:
-    """Choose the split of each example by a seeded hash of its digest only.
+    """Assign each example to a split by a seeded hash of its digest.
 
         u = hash(seed, digest) in [0, 1);   test if u < test,   validation if u < test + val,   training otherwise
 
@@ -48,7 +48,7 @@ def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) ->
     splits are random: of n different examples, n val ± sqrt(n val) are for validation.
 
     Args:
-        digests: A digest of each example's content; of an array: :func:`digests_of`.
+        digests: A digest of each example's content; :func:`digests_of` computes those of an array.
         seed: The seed of the hash; another seed gives other splits.
         val: The fraction of validation examples, in [0, 1).
         test: The fraction of test examples, in [0, 1); ``val + test`` must be below 1.
@@ -74,10 +74,11 @@ def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) ->
 
 
 def fraction_of(size: float, n: int) -> float:
-    """Return a size of a split as a fraction of n examples: a number of examples is divided by n.
+    """Convert the size of a split to a fraction: an integer is divided by n, a fraction is kept.
 
-    A fraction keeps every example in its split when n grows. A given number of examples does not quite: then the
-    fraction changes with n, and the few examples whose hash lies between the two fractions change their split.
+    A fraction keeps every example in its split when n grows. An integer does not quite
+    guarantee this: its fraction changes with n, and the few examples whose hash lies between the old and the new
+    fraction change their split.
 
     Example:
         >>> fraction_of(500, 5000), fraction_of(0.2, 5000)

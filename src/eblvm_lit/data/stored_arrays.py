@@ -21,22 +21,22 @@ from eblvm_lit.utils.io import write_whole
 
 __all__ = ["MAX_BYTES", "ArraysToStore", "StoredArrays", "arrays_to_store"]
 
-# The largest size of arrays that are copied into the folder of a run. Larger ones are better written once to a file,
-# which all runs read.
+# The largest size of arrays that are copied into the folder of a run. Larger arrays should be written once to a file
+# that all runs read.
 MAX_BYTES = 2 * 2**30
-GROUP = "_memory"  # the option of the group data that reads stored arrays
+GROUP = "_memory"  # the option of the config group data that reads stored arrays
 
 
 @dataclass(kw_only=True, eq=False)
 class StoredArrays(ArrayFile):
-    """The arrays that :func:`eblvm_lit.train` was given as ``data=``, read from the folder of the run.
+    """The arrays that were passed to :func:`eblvm_lit.train` as ``data=``, read from the folder of the run.
 
-    Their files have a digest of their content in their names. So the same arrays have the same settings in every
-    folder: a run can be resumed from another run of the same arrays, and a folder can be moved.
+    The name of each file contains a digest of its content. So the same arrays have the same settings in every folder: a
+    run can be resumed from another run of the same arrays, and a folder can be moved.
 
     Args:
         run_folder: The folder of the run; an evaluation sets it to the folder in which it finds the checkpoint.
-        train, val, test: The names of the files in this folder; None for a split that is taken from the training
+        train, val, test: The names of the files in this folder; None for a split that is drawn from the training
             examples.
         val_size, test_size, split_seed, standardise, dequantise, flatten, shape, mean, std: As in the base class.
         value_range, flip, batch_size, eval_batch_size, seed: As in the base class.
@@ -73,7 +73,7 @@ class ArraysToStore(NamedTuple):
     contents: dict[str, dict[str, np.ndarray]]
 
     def overrides(self, words: Sequence[str] = ()) -> list[str]:
-        """Return the overrides that choose these arrays as the data of a run, and the kind of model that fits them.
+        """Return the overrides that select these arrays as a run's data, and a kind of model that fits their shape.
 
         Args:
             words: The user's overrides, which may choose another kind.
@@ -87,9 +87,10 @@ class ArraysToStore(NamedTuple):
 
     @contextmanager
     def stored_in(self, folder: Path) -> Iterator[None]:
-        """Write the files to the folder of the run that the ``with`` block starts; remove them if the run is refused.
+        """Write the files to the folder of the run that the ``with`` block starts; remove them if the run fails.
 
-        A file that is there already has the same content, because its name is the digest of that.
+        A file that exists already has the same content, because its name contains a digest of the content. Files
+        are removed only if no iteration was done.
 
         Raises:
             DataError: If they cannot be written.
@@ -101,7 +102,7 @@ class ArraysToStore(NamedTuple):
         try:
             yield
         except BaseException:
-            if _written_at(folder / "config.yaml") == before:  # if it has not changed, no iteration was done
+            if _written_at(folder / "config.yaml") == before:  # unchanged: no iteration was done
                 for path in missing:
                     path.unlink(missing_ok=True)
             raise
@@ -112,16 +113,16 @@ def _written_at(path: Path) -> int | None:
 
 
 def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test: Any = None) -> ArraysToStore:
-    """Read the arrays that are given to :func:`eblvm_lit.train`.
+    """Read the arrays that are passed to :func:`eblvm_lit.train`.
 
     Args:
-        data: The examples, in the kinds of :func:`~eblvm_lit.data.given.examples_in`.
+        data: The examples, of any type that :func:`~eblvm_lit.data.given.examples_in` accepts.
         labels: The labels of ``data``: whole numbers or words.
-        validation: Validation examples in the same kinds, or a pair (examples, labels).
+        validation: Validation examples of any such type, or a pair (examples, labels).
         test: Test examples, in the same way.
 
     Raises:
-        ConfigError: If they are no arrays of numbers, or are larger than :data:`MAX_BYTES`.
+        ConfigError: If they are not arrays of numbers, or are larger than :data:`MAX_BYTES`.
 
     Example:
         >>> given = arrays_to_store(np.zeros((5, 2)), labels=["a", "b", "a", "b", "a"], test=np.ones((3, 2)))
@@ -142,12 +143,12 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
 
 
 def _pair(given: Any) -> tuple[Any, Any]:
-    """Divide a pair of examples and labels; anything else has no labels."""
+    """Return a pair (examples, labels) unchanged; pair anything else with None."""
     return given if isinstance(given, tuple) and len(given) == 2 else (given, None)
 
 
 def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
-    """Return the arrays of one file: examples x, and labels y and names of columns if there are any."""
+    """Return the named arrays of one file: examples ``x`` and, if given, labels ``y`` and column names ``columns``."""
     found = examples_in(given, name)
     values = found.values if found.values.dtype != np.float16 else found.values.astype(np.float32)
     content = {"x": values}
@@ -156,7 +157,7 @@ def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
         labels = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
         content["y"] = (
             labels.astype(str) if labels.dtype.kind not in "buif" else labels
-        )  # no objects, which need pickle
+        )  # not objects, which only pickle can store
         if len(labels) != len(values):
             raise ConfigError(f"{name} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
     if found.columns:

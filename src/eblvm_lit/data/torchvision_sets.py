@@ -53,7 +53,7 @@ class TorchvisionImages(SmallImageDataModule):
 
     @abstractmethod
     def files(self) -> dict[str, str | None]:
-        """Return the files, relative to the root, and their MD5 sums; None if a file is not checked."""
+        """Return the MD5 sum of each file by its path relative to the root; None if a file is not checked."""
 
     @abstractmethod
     def parts(self) -> list[tuple[Any, Any]]:
@@ -64,7 +64,7 @@ class TorchvisionImages(SmallImageDataModule):
         self.dataset(folder, download=True)
 
     def read(self) -> Images:
-        """Read both parts, after checking or downloading their files."""
+        """Download missing files, check them, and read both parts."""
         ensure(self.root, self.files(), self.dataset.__name__, self.download)
         pixels, labels = zip(*self.parts(), strict=True)
         images = (torch.as_tensor(np.ascontiguousarray(x)) for x in pixels)
@@ -89,7 +89,7 @@ class MNIST(TorchvisionImages):
     class_names: tuple[str, ...] = tuple("0123456789")
 
     def files(self) -> dict[str, str | None]:
-        """Return the files of images and labels, training part first: unpacked files where they exist, else packed."""
+        """Return the image and label files, training part first; ``.gz`` files if no decompressed ones exist."""
         packed = [f"{self.dataset.__name__}/raw/{name}" for name, _ in self.dataset.resources]
         unpacked = [name.removesuffix(".gz") for name in packed]
         return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}
@@ -139,7 +139,7 @@ class CIFAR10(TorchvisionImages):
         return {f"{self.dataset.base_folder}/{name}": md5 for name, md5 in files}
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Read both parts, and move the channels to the front, which torchvision has last."""
+        """Read both parts, and convert them from torchvision's channels-last layout to channels-first."""
         parts = (self.dataset(self.root, train=train) for train in (True, False))
         return [(part.data.transpose(0, 3, 1, 2), part.targets) for part in parts]
 
@@ -181,7 +181,7 @@ class SVHN(TorchvisionImages):
         return {name: md5 for _, name, md5 in listed}
 
     def download(self, folder: str) -> None:
-        """Download both files; torchvision downloads one per call."""
+        """Download both files, each by a separate call of torchvision."""
         for split in self.splits_read:
             self.dataset(folder, split, download=True)
 
@@ -193,7 +193,7 @@ class SVHN(TorchvisionImages):
 
 @dataclass(kw_only=True, eq=False)
 class CelebA(ImageDataModule):
-    """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 attributes, 0 or 1.
+    """Faces, (3, size, size), cropped around the centre of the aligned photographs; labels are 40 binary attributes.
 
     The papers use it in two ways, whose FIDs are not comparable:
 
@@ -238,7 +238,7 @@ class CelebA(ImageDataModule):
         self.image_shape = (3, self.size, self.size)
 
     def read(self) -> Images:
-        """Read the lists, and decode the photographs unless a prepared file has them."""
+        """Read the lists of photographs and attributes, and decode the photographs unless this was done before."""
         import pandas as pd  # imported here, because the import is slow
 
         folder = self.root / FOLDER
@@ -279,7 +279,7 @@ class CelebA(ImageDataModule):
 
 @dataclass(kw_only=True, eq=False)
 class Photographs(ImageDataModule):
-    """The base class of sets of colour photographs of any size, which are cropped to the central square and resized.
+    """The base class of sets of colour photographs of any size; they are cropped to a central square and resized.
 
     These sets serve as outliers: the training and the test split are the same and contain all photographs. The first
     use decodes them into ``root/prepared``; later uses do not need the photographs. Missing files are downloaded.
@@ -304,7 +304,7 @@ class Photographs(ImageDataModule):
         """Return the paths of all photographs in a fixed order; missing files are downloaded."""
 
     def read(self) -> Images:
-        """Decode the photographs unless a prepared file has them."""
+        """Decode the photographs unless this was done before."""
         name = type(self).__name__
         shape = self.image_shape
         target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
@@ -332,7 +332,7 @@ class Textures(Photographs):
 
 
 class Places365(Photographs):
-    """The 36,500 validation photographs of Places365, of 365 kinds of places in random order, with 256 x 256 pixels.
+    """The 36,500 validation photographs of Places365, 256 x 256 pixels each, of 365 kinds of places in random order.
 
     The files are those of torchvision's ``Places365`` (in ``root/places365``). OpenOOD leaves out about a thousand
     photographs that show objects of CIFAR's classes; here they are included. Reference: Zhou et al. 2017, "Places: a 10
@@ -353,7 +353,7 @@ class Places365(Photographs):
 
 
 def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: Callable[[str], object]) -> None:
-    """Download a data set if one of its files is missing, and check the MD5 sums of its files before they are read.
+    """Download a data set if a file is missing, and check the MD5 sums of its files before they are read.
 
     Args:
         root: Folder of the files.
@@ -389,10 +389,10 @@ def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: 
 
 
 def read_idx(path: Path) -> torch.Tensor:
-    """Read a file of MNIST, which may be compressed.
+    """Read an MNIST file, compressed or not.
 
-    torchvision reads only unpacked files, and unpacks a file only if its MD5 sum is that of the official compressed
-    file, which a file that was compressed again does not have. This function relies on gzip's own checksum instead.
+    torchvision reads only decompressed files, and decompresses a file only if its MD5 sum is that of the official one;
+    a file that was compressed again has another sum. This function relies on gzip's own checksum instead.
 
     Args:
         path: The file; its name ends in ``.gz`` if it is compressed.

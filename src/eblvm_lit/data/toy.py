@@ -18,7 +18,7 @@ __all__ = ["Checkerboard", "SampledData", "ToyDataModule"]
 
 @dataclass(kw_only=True, eq=False)
 class SampledData(ArrayDataModule):
-    """A fixed sample of a distribution; a subclass sets the sizes and the name, and implements :meth:`sample`.
+    """A fixed sample of a distribution; a subclass sets ``sizes`` and ``sample_name``, and implements :meth:`sample`.
 
     Each split is drawn with its own random generator, keyed by (sample_seed, sample_name, split). So the points are the
     same for all training seeds, and no split depends on the size of another.
@@ -55,7 +55,7 @@ class SampledData(ArrayDataModule):
 
 
 class ToyDataModule(SampledData):
-    """A sample of a distribution on the plane; a subclass sets the window in which it is drawn.
+    """A sample of a distribution on the plane; a subclass sets the window that figures show.
 
     Args:
         batch_size, eval_batch_size, seed, sample_seed: As in the base class.
@@ -66,7 +66,7 @@ class ToyDataModule(SampledData):
     sizes = (50_000, 10_000, 10_000)
 
     def log_density(self, v: torch.Tensor) -> torch.Tensor | None:  # noqa: ARG002 - for subclasses
-        """Compute log p(v), shape (B,), for points v (B, 2); None if there is no known density."""
+        """Compute log p(v), shape (B,), for points v (B, 2); None if the density is not known."""
         return None
 
 
@@ -91,7 +91,7 @@ class Checkerboard(ToyDataModule):
     bounds = ((-0.25, 1.25), (-0.25, 1.25))
 
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:
-        """Draw v = (u + k) / 2, shape (n, 2), with u uniform on the unit square and k ∈ {0, 1} uniform."""
+        """Draw n points v = (u + k) / 2, shape (n, 2), with u uniform on the unit square and k uniform on {0, 1}."""
         square = torch.randint(2, (n, 1), generator=generator)
         return (torch.rand(n, 2, generator=generator, dtype=torch.float32) + square) / 2
 

@@ -30,7 +30,7 @@ class Divergence(ABC):
         self.n_particles = n_particles
 
     def check(self, posterior: Posterior) -> None:  # noqa: B027 - most divergences can train every posterior
-        """Raise a ConfigError for a posterior that this divergence cannot train."""
+        """Raise a ConfigError if this divergence cannot train the posterior."""
 
     def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the noise that :meth:`loss` needs, shape (*shape, L, B, H)."""

@@ -34,7 +34,7 @@ class Fisher(Divergence):
     """
 
     def check(self, posterior: Posterior) -> None:
-        """Raise a ConfigError for a posterior over binary latents.
+        """Raise a ConfigError if the latents are binary.
 
         Raises:
             ConfigError: If the latents are binary, so that grad_h log q(h|v) does not exist.

@@ -1,4 +1,4 @@
-"""The Kullback-Leibler divergence: the negative evidence bound and its importance-weighted form."""
+"""The Kullback-Leibler divergence: the negative evidence lower bound and its importance-weighted form."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["IWAE", "KL", "importance_weighted_bound"]
 
 
 class KL(Divergence):
-    r"""The divergence KL(q(h|v) || p(h|v)) minus (log p(v) + log Z): the negative evidence bound.
+    r"""The divergence KL(q(h|v) || p(h|v)) up to a function of v: the negative evidence lower bound up to log Z.
 
-    .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)]
+    .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)] = KL(q(h|v) \| p(h|v)) - \log p(v) - \log Z
 
     Reference: Bao et al. 2020, Eq. 10. The default is the paper's: one reparametrised latent for each v, relaxed if
     the latents are binary.
@@ -34,14 +34,14 @@ class KL(Divergence):
     curved_as_information = True
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Estimate the negative evidence bound of each example, shape (B,)."""
+        """Estimate the negative evidence lower bound of each example, up to log Z, shape (B,)."""
         q_params = posterior.distribution_params(v)
         h = posterior.rsample_given(q_params, noise)
         return (posterior.log_prob_given(q_params, h) + energy.energy(v, h)).mean(0)
 
 
 class IWAE(Divergence):
-    r"""The negative importance-weighted bound with L particles, which equals :class:`KL` for L = 1.
+    r"""The negative importance-weighted lower bound with L particles, which is equal to :class:`KL` for L = 1.
 
     .. math:: -\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v)), \quad h_l \sim q(h|v)
 
@@ -57,12 +57,14 @@ class IWAE(Divergence):
     """
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Estimate the negative importance-weighted bound of each example, shape (B,)."""
+        """Estimate the negative importance-weighted lower bound of each example, shape (B,)."""
         return importance_weighted_bound(energy, v, *posterior.rsample_and_log_prob(v, noise))
 
 
 def importance_weighted_bound(energy: Energy, v: Tensor, h: Tensor, log_q: Tensor) -> Tensor:
-    r"""Compute :math:`-\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))`, whose mean is at least F(v).
+    r"""Compute an importance-weighted estimate of the free energy F(v), whose mean is an upper bound on F(v).
+
+    .. math:: -\log \frac1L \sum_{l=1}^L \exp(-E(v, h_l) - \log q(h_l|v))
 
     Reference: Burda et al. 2016, Eq. 8.
 

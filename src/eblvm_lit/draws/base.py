@@ -1,4 +1,4 @@
-"""The base classes of draws, which are samples of one method, and of image sources, which give metrics their images."""
+"""The base classes of draws, i.e. samples of one method, and of image sources, from which metrics get their images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Draws", "ImageSource"]
 
 
 class Draws(ABC):
-    """The samples of one method, drawn by its generator or by a sampler's chains.
+    """The samples of one method, drawn by its generator or by the chains of a sampler.
 
     :func:`~eblvm_lit.draws.choice.draws_of` chooses the subclass that draws the samples of a method.
 
@@ -28,14 +28,14 @@ class Draws(ABC):
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """The tensors, by name, from which chains start in addition to noise; empty for most models.
+        """The tensors, by name, that chains need at their start besides noise; empty for most models.
 
-        They are saved with a shared model.
+        These tensors are saved with a shared model.
         """
         return {}
 
     def of_means(self) -> Draws | None:
-        """Return the same draws with E[v|h] in place of v ~ p(v|h), or None if there is no such mean."""
+        """Return draws of the means E[v|h] instead of samples of p(v|h); None if there is no such mean."""
         return None
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Draws(ABC):
 
 
 class ImageSource(ABC):
-    """A source of a method's images, numbered from 0: samples of its energy, or images of its generator.
+    """A source of numbered images of a method: samples of its energy, or images of its generator.
 
     Example:
         >>> import torch
@@ -69,7 +69,7 @@ class ImageSource(ABC):
     """
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the source has images of the method; by default, whether the data are images."""
+        """Return whether the source can produce images of the method; by default, whether the data are images."""
         return data.image_shape is not None
 
     @abstractmethod

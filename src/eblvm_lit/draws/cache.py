@@ -26,11 +26,11 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["SampleCache"]
 
-N_EXAMPLES = 1000  # the number of training images that enter the digest
+N_EXAMPLES = 1000  # the maximum number of training images that enter the digest in the folder's name
 
 
 class SampleCache(DrawnAsTheRun, ImageSource):
-    """A source of images that stores samples on disk as 8-bit images, and draws only those that are missing there.
+    """A source of images that caches samples on disk as 8-bit images, and draws only those not in the cache.
 
     The folder is named by a digest of everything that the samples depend on. Each batch is one file, which is written
     completely or not at all. An interrupted run therefore resumes at the first missing batch, and a request for more
@@ -88,12 +88,12 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return torch.from_numpy(images)
 
     def folder(self, draws: ChainDraws) -> Path:
-        """Return the folder of a model's samples, which need not exist yet."""
+        """Return the path of the folder of a model's samples; the folder need not exist yet."""
         sampler = draws.sampler
         data = draws.data
         posterior = draws.method.parts.posterior
         parts = ["draws", draws.kind, *sampler.dynamics.settings, draws.method.seed]
-        # A GPU draws other noise than a CPU, and the data's range of values determines how samples become bytes.
+        # A GPU generates other noise than a CPU, and the data's range of values determines how samples become bytes.
         parts += [tensor_of(draws.energy, "cpu").device.type, draws.energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
         parts += ["bfloat16"] if sampler.bfloat16 else []
@@ -106,7 +106,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return self.cache_dir / "samples" / digest(*parts)
 
     def fill(self, draws: ChainDraws, n: int, *, rank: int = 0, world: int = 1) -> None:
-        """Draw and store those of the first n images that are missing and belong to this process' share.
+        """Draw and store this process's share of the missing images among the first n.
 
         Args:
             draws: The chains that draw the images.
@@ -118,7 +118,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         size = draws.sampler.batch_size
         shape = image_shape_of(draws.data)
         _, there = _read(folder, n, shape)
-        # The boundaries of the batches are fixed, so a process need not know what others have drawn.
+        # The boundaries of the batches are fixed, so a process need not know what other processes have drawn.
         batches = [range(first, min(first + size, n)) for first in range(rank * size, n, world * size)]
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
         n_moves = sum(map(len, missing)) * draws.n_steps
@@ -132,7 +132,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Read images 0 to n - 1, shape (n, C, H, W), from a folder, with a mask of those that were found, shape (n,)."""
+    """Return images 0 to n - 1, shape (n, C, H, W), from a folder, and a mask (n,) of those that exist there."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

@@ -24,16 +24,16 @@ from eblvm_lit.samplers.sampler import Sampler
 
 __all__ = ["ChainDraws"]
 
-N_LATENTS = 10_000  # the number of training examples whose posterior means chains may use as latents
+N_LATENTS = 10_000  # chains use the posterior means of at most this many training examples
 
 
 class ChainDraws(Draws):
-    """Samples drawn by a sampler's chains, which follow F(v), E(v, h), or E(., h) at latents of training examples.
+    """Samples drawn by chains on the free energy F(v), on E(v, h), or on E(., h) with latents h of training examples.
 
     Args:
         sampler: The sampler that runs the chains.
         method: The method.
-        data: The method's data, which are set up here if training examples are needed.
+        data: The method's data; they are set up here if training examples are needed.
         starts: The value of :attr:`starts` if it is known, for example from a shared model.
         boxed: Whether chains of plain Langevin dynamics start uniformly in the smallest box around the training
             examples instead of in [0, 1].
@@ -68,12 +68,12 @@ class ChainDraws(Draws):
 
     @property
     def kind(self) -> str | None:
-        """The kind of the chains, see :class:`~eblvm_lit.samplers.sampler.Sampler`; None if they cannot draw."""
+        """The ``kind`` of chains of :class:`~eblvm_lit.samplers.sampler.Sampler`; None if sampling is not possible."""
         return self.sampler.kind_for(self.energy, self.method.parts.posterior, torch.empty(0))
 
     @cached_property
     def starts(self) -> dict[str, Tensor]:
-        """The tensors, by name, from which chains start in addition to noise.
+        """The tensors, by name, that chains need at their start besides noise.
 
         ``latents`` are the posterior means of the first 10,000 training examples, shape (n, H). ``box`` contains the
         lowest and the highest training value of each variable, shape (2, *event). Most models need neither.
@@ -95,7 +95,7 @@ class ChainDraws(Draws):
         return self.data.as_float(self.data.splits.train[:n])
 
     def of_means(self) -> Draws | None:
-        """Return the same chains with E[v|h] as their result, for Gibbs sampling; None for other dynamics."""
+        """Return Gibbs chains that yield the means E[v|h] instead of samples; None for other dynamics."""
         if not isinstance(self.sampler.dynamics, Gibbs):
             return None
         sampler = copy.copy(self.sampler)
@@ -112,7 +112,7 @@ class ChainDraws(Draws):
         generator = keyed_generator(seed, "samples", device=like.device)
         if self.kind == "posterior":
             latents = self.starts["latents"]
-            # A CPU generator draws the same numbers for the first samples however many are drawn; a GPU's does not.
+            # On a CPU, the first numbers do not depend on how many are drawn; on a GPU they do.
             generator = keyed_generator(seed, "samples")
             rows = torch.randint(len(latents), (max(samples) + 1,), generator=generator)[list(samples)]
             h = latents[rows.to(latents.device)]

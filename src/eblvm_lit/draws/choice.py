@@ -1,4 +1,4 @@
-"""The choice of what draws a method's samples, made in one place for runs, figures, metrics and commands."""
+"""The choice between a method's generator and a sampler, made in one place for runs, figures, metrics and commands."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["DrawnAsTheRun", "FittingSampler", "as_sampler", "draws_of"]
 
 
 class FittingSampler(Sampler):
-    """A sampler that uses the given dynamics for images of deep models, and other dynamics for other models.
+    """A sampler that uses the given dynamics for deep models of images, and chooses other dynamics for other models.
 
     :meth:`fitting` chooses the dynamics. The arguments without a description are those of
     :class:`~eblvm_lit.samplers.sampler.Sampler`.
 
     Args:
-        dynamics: The dynamics for images of deep models.
+        dynamics: The dynamics for deep models of images.
         kind: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
         batch_size: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
         denoise_latents: See :class:`~eblvm_lit.samplers.sampler.Sampler`.
@@ -80,7 +80,7 @@ class FittingSampler(Sampler):
 
 
 def as_sampler(sampler: Sampler | Dynamics | None, energy: Energy | None) -> Sampler:
-    """Return a sampler unchanged; convert dynamics to a sampler of large batches, and None to the default sampler.
+    """Return a sampler unchanged; convert dynamics to a sampler with large batches, and None to the default sampler.
 
     Example:
         >>> as_sampler(Gibbs(n_steps=5), None).dynamics.n_steps
@@ -99,21 +99,20 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Choose whether a method's samples come from its generator or from a sampler, and return the draws.
+    """Return the object that draws a method's samples, with its generator or, if it has none, by a sampler's chains.
 
-    The method's generator draws if it has one, else the sampler of the configuration. A :class:`FittingSampler` chooses
-    the dynamics that suit the model.
+    The sampler is that of the configuration; a :class:`FittingSampler` chooses the dynamics that suit the model.
 
     Args:
         method: The method.
-        data: The method's data, which need not be set up; only their shape is used.
+        data: The method's data; they need not be set up, because only their shape is used.
         sampler: The sampler of the configuration. If there is none, it is a :class:`FittingSampler` with the published
             annealed Langevin dynamics.
-        generator: The settings with which a generator draws; their defaults if not given.
-        starts: The tensors from which chains start, if known; see :attr:`Draws.starts`.
+        generator: The settings with which a generator draws; None uses the defaults.
+        starts: The tensors that chains need at their start, if known; see :attr:`Draws.starts`.
 
     Returns:
-        The draws, or None if nothing can draw from the model.
+        The draws, or None if the model cannot be sampled.
 
     Example:
         >>> from types import SimpleNamespace
@@ -130,7 +129,7 @@ def draws_of(
     energy = method.parts.energy
     chosen = as_sampler(sampler, energy)
     if isinstance(chosen, FittingSampler):
-        # If the class defines image_shape as a property, the data are images, and reading it would read their files.
+        # A class that defines image_shape as a property has images; accessing the property would read the files.
         images = type(data).image_shape is not None or data.image_shape is not None
         chosen = chosen.fitting(energy, images=images)
     draws = ChainDraws(chosen, method, data, starts=starts, boxed=True)
@@ -138,7 +137,7 @@ def draws_of(
 
 
 class DrawnAsTheRun:
-    """The base of metrics and image sources that use the same samples as the run.
+    """The base class of metrics and image sources that draw samples with the sampler or generator of the run.
 
     Args:
         sampler: The run's sampler; see :func:`draws_of`.
@@ -150,5 +149,5 @@ class DrawnAsTheRun:
         self.generator = GeneratedImages(langevin=langevin)
 
     def draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Return the method's draws, or None if nothing can draw from the model."""
+        """Return the object that draws the method's samples, or None if the model cannot be sampled."""
         return draws_of(method, data, self.sampler, generator=self.generator)

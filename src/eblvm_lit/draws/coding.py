@@ -16,7 +16,7 @@ ROWS = 100
 
 
 def reconstructs(parts: MethodParts) -> bool:
-    """Return whether a method has a posterior or an encoder, and also a generator.
+    """Return whether a method has a generator, and a posterior or an encoder.
 
     Example:
         >>> reconstructs(MethodParts(generator=nn.Linear(3, 2)))

@@ -23,9 +23,9 @@ __all__ = ["GeneratedImages", "GeneratorDraws"]
 
 
 class GeneratedImages(ImageSource):
-    """A source of a generator's images G(h) for h ~ p(h).
+    """A source of images G(h) from a generator G, with latents h ~ p(h).
 
-    h is drawn from N(0, I), or from a learnt prior by Langevin steps that start there.
+    h is drawn from N(0, I), or from a learnt prior by Langevin steps that start at samples of N(0, I).
 
     Batch normalisation uses statistics that the method has collected for h ~ N(0, I), so that image i does not depend
     on its batch. The authors' code of BiDVL uses the statistics of each batch of 100 images instead. The generator's
@@ -56,13 +56,13 @@ class GeneratedImages(ImageSource):
         self.langevin = langevin
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the data are images and the method has a generator that can draw."""
+        """Return whether the data are images and the method has a generator that can be sampled."""
         return data.image_shape is not None and self.draws(method) is not None
 
     def draws(self, method: Method) -> Draws | None:
-        """Return the draws of the method's generator, or None if it has none.
+        """Return the object that draws images with the method's generator, or None if the method has no generator.
 
-        The result is None, too, if the model has a learnt prior and no Langevin steps are given to sample it.
+        The result is also None if the model has a learnt prior and no Langevin steps are given to sample it.
         """
         learnt = isinstance(method.parts.energy, LatentPriorEnergy)
         lacking = method.parts.decoding is None or (learnt and self.langevin is None)
@@ -75,7 +75,7 @@ class GeneratedImages(ImageSource):
 
     @torch.no_grad()
     def passes(self, method: Method, n: int, seed: int) -> list[Tensor]:
-        """Generate G(h) for at least n latents, as a list of one tensor (batch_size, *event) for each pass.
+        """Generate G(h) for at least n latents h; return one tensor (batch_size, *event) per forward pass.
 
         Args:
             method: A method with a generator.
@@ -94,7 +94,7 @@ class GeneratedImages(ImageSource):
         return made
 
     def draw_latents(self, method: Method, noise: SampleNoise) -> Tensor:
-        """Draw latents, shape (B, H), from N(0, I) or, by Langevin steps that start there, from a learnt prior."""
+        """Draw latents, shape (B, H), from N(0, I), or from a learnt prior by Langevin steps started from N(0, I)."""
         energy = method.parts.energy
         if not isinstance(energy, LatentPriorEnergy):
             return noise((cast(Any, method).h_dim,))
@@ -105,7 +105,7 @@ class GeneratedImages(ImageSource):
 
 
 class GeneratorDraws(Draws):
-    """The images of one method's generator, which are means of v given h.
+    """The images G(h) of one method's generator; they are means of v given h.
 
     Args:
         images: The settings with which the generator draws.
@@ -119,7 +119,7 @@ class GeneratorDraws(Draws):
         self.method = method
 
     def of_means(self) -> Draws:
-        """Return these draws, which are means of v given h already."""
+        """Return these draws unchanged, because they already are means of v given h."""
         return self
 
     def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Masks for inpainting, which say what pixels of an image are kept."""
+"""Masks for inpainting, which say which pixels of an image are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DrawnMask", "LeftHalf", "Mask"]
 
 
 class Mask(ABC):
-    """The base of masks, which decide for each sample what pixels are kept."""
+    """The base class of masks, which decide for each sample which pixels are kept."""
 
     def prepare(self) -> None:  # noqa: B027 - most need no files
         """Load the files that the mask needs.
@@ -27,7 +27,7 @@ class Mask(ABC):
 
     @abstractmethod
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:
-        """Return a mask for each sample, which is 1 where a pixel is kept and 0 where it is missing.
+        """Return a mask for each sample: 1 where a pixel is kept, and 0 where it is missing.
 
         Args:
             image_shape: The channels, height and width of an image.
@@ -39,7 +39,7 @@ class Mask(ABC):
 
 
 class LeftHalf(Mask):
-    """The mask with a missing left half, or, with a given probability, a missing right half.
+    """The mask that removes the left half of an image or, with a given probability, the right half.
 
     Reference: Bao et al. 2021, code, which inverts masks with probability 1/2.
 
@@ -61,7 +61,7 @@ class LeftHalf(Mask):
 
 
 class DrawnMask(Mask):
-    """The mask that keeps the bright pixels of a random image of another data set, or, inverted, the dark ones.
+    """The mask that keeps pixels where a random image of another data set is bright or, if inverted, where it is dark.
 
     Each sample's noise chooses its image. Reference: Bao et al. 2021, code, which takes MNIST digits, resizes them to
     the image's size, thresholds them at 0.5, and inverts them with probability 1/2.

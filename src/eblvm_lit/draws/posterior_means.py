@@ -16,7 +16,7 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Compute the posterior means E_q[h|v] of examples in chunks, or an encoder's latents if there is no posterior.
+    """Compute the posterior means E_q[h|v] of examples in chunks; without a posterior, compute the encoder's outputs.
 
     Args:
         method: A method with a posterior or an encoder, on any device.
@@ -42,5 +42,5 @@ def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.n
 
 
 def flat_pixels(data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Return the examples, flattened, on the scale on which models see them, float32, shape (n, D)."""
+    """Flatten the examples to float32 vectors, shape (n, D), with the values that the models receive."""
     return torch.cat([data.as_float(part).flatten(1) for part in rows.split(ROWS)]).numpy()

@@ -1,4 +1,4 @@
-"""The base classes of energies: joint energies, those with a free energy or conditionals, and energies of v only."""
+"""The base classes of energies: joint energies, with or without a free energy or conditionals, and energies of v."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EnergyAt = Callable[[Tensor], LatentEnergy]  # maps v (B, *event) to E(v, .)
 
 
 class Energy(nn.Module, ABC):
-    r"""A joint energy, :math:`p(v, h) \propto \exp(-E(v, h; \theta))`.
+    r"""A joint energy E(v, h) of data v and latents h, with :math:`p(v, h) \propto \exp(-E(v, h; \theta))`.
 
     In all shapes B is the number of examples, ``*event`` is the shape of one v, H is the number of latents, and ``*L``
     stands for any number of leading axes, such as one of L particles for each v.
@@ -50,7 +50,7 @@ class Energy(nn.Module, ABC):
         """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, H)."""
 
     def at(self, v: Tensor) -> LatentEnergy:
-        """Return E(v, .), a function of h only, for callers that evaluate it or its gradient in h many times at one v.
+        """Return E(v, .) as a function of h, for repeated evaluation at the same v.
 
         Whatever depends only on v, such as the features of a network, is computed here once. Gradients with respect
         to v pass through these quantities if the differentiated function includes this call.
@@ -61,7 +61,7 @@ class Energy(nn.Module, ABC):
         return partial(self.energy, v)
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """Compute the gradient with respect to v (B, *event) of the scalar fn(at, v), where at(v) is E(v, .).
+        """Compute the gradient of the scalar fn(at, v) with respect to v (B, *event), where at(v) is E(v, .).
 
         Example:
             >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -72,7 +72,7 @@ class Energy(nn.Module, ABC):
         return grad(partial(fn, self.at))(v)
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute fn(E(v, .)) and its directional derivative along z (B, *event) in v, in one forward-mode pass.
+        """Compute fn(E(v, .)), and its derivative at v in the direction z (B, *event), in one forward-mode pass.
 
         Example:
             >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -83,7 +83,7 @@ class Energy(nn.Module, ABC):
         return torch.func.jvp(lambda x: fn(self.at(x)), (v,), (z,))[:2]
 
     def share_features(self, theta: Params, v: Tensor) -> Params:
-        """Compute the features of v once, and return the parameters theta together with them.
+        """Compute the features of v once, and return them together with the parameters theta.
 
         An energy without a network that maps v to features returns theta unchanged. An energy that is bound to the
         result uses the stored features for E(v, .) and for its gradients with respect to v and theta.
@@ -95,11 +95,11 @@ class Energy(nn.Module, ABC):
         return theta
 
     def memory_hints(self) -> list[str]:
-        """Return settings that reduce the memory needed by this energy's gradients, as advice for the user."""
+        """Suggest settings that reduce the memory needed for this energy's gradients."""
         return []
 
     def extra_repr(self) -> str:
-        """Return the sizes that ``print`` shows.
+        """Return the sizes of v and h for the module's printed representation.
 
         Example:
             >>> from eblvm_lit.energies.grbm import GRBM
@@ -114,15 +114,15 @@ class Energy(nn.Module, ABC):
 
 
 class FeatureEnergy(Energy):
-    """An energy that depends on v only through the features of a network, which cause most of the cost."""
+    """An energy that depends on v only through a network's features, whose computation dominates the cost."""
 
     @abstractmethod
     def features(self, v: Tensor) -> Tensor:
-        """Compute the features through which E depends on v, shape (B, n), for v (B, *event)."""
+        """Compute the features of v on which E depends, shape (B, n), for v (B, *event)."""
 
     @abstractmethod
     def at_features(self, features: Tensor) -> LatentEnergy:
-        """Return E(v, .), a function that maps h (*L, B, H) to E (*L, B), given the features of v, shape (B, n)."""
+        """Return the function E(v, .), which maps h (*L, B, H) to energies (*L, B), from the features (B, n) of v."""
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, H)."""
@@ -134,7 +134,7 @@ class FeatureEnergy(Energy):
         return self.at_features(self.features(v) if shared is None else shared.value)
 
     def share_features(self, theta: Params, v: Tensor) -> Params:
-        """Return theta with the features of v, see :meth:`Energy.share_features`; under plain autograd only.
+        """Return theta with the features of v added, under plain autograd only; see :meth:`Energy.share_features`.
 
         Under ``torch.func`` or ``torch.compile`` the result is theta itself, without features.
         """
@@ -145,7 +145,7 @@ class FeatureEnergy(Energy):
         return self.shared_features if self.shared_features is not None and v is self.shared_features.points else None
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """Compute the gradient of fn(at, v) with respect to v, using the shared features if they belong to v."""
+        """Compute the gradient of fn(at, v) with respect to v, reusing shared features of v if there are any."""
         shared = self._features_of(v)
         if shared is None:
             return super().gradient(fn, v)
@@ -153,7 +153,7 @@ class FeatureEnergy(Energy):
         return shared.pull(by_features) + by_v
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute fn(E(v, .)) and its derivative along z in v, using the shared features if they belong to v."""
+        """Compute fn(E(v, .)) and its derivative at v along z, reusing shared features of v if there are any."""
         shared = self._features_of(v)
         if shared is None:
             return super().slope(fn, v, z)
@@ -168,9 +168,9 @@ class MarginalEnergy(Energy):
         """Compute the free energy F(v), shape (B,), for v (B, *event)."""
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute numbers that increase with F(v), shape (B,), for callers that need only the order of the examples.
+        """Compute a value for ranking examples, shape (B,), which increases with the free energy F(v).
 
-        By default they are F itself. An energy whose output function saturates returns the input of that function
+        By default it is F itself. An energy whose output function saturates returns the input of that function
         instead, because rounding makes saturated outputs equal.
         """
         return self.free_energy(v)
@@ -180,7 +180,10 @@ class MarginalEnergy(Energy):
         return -grad(lambda x: self.free_energy(x).sum())(v)
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r"""Compute the trace of the Hessian of log p(v), :math:`\nabla_v \cdot s(v)`, shape (B,)."""
+        r"""Compute the divergence of the marginal score s(v), shape (B,).
+
+        It is :math:`\nabla_v \cdot s(v)`, the trace of the Hessian of log p(v).
+        """
         return divergence(self.score, v)
 
 
@@ -189,11 +192,11 @@ class ConditionalEnergy(MarginalEnergy):
 
     @abstractmethod
     def latent_mean(self, v: Tensor) -> Tensor:
-        """Compute E[h|v], shape (B, H), for v (B, *event)."""
+        """Compute the posterior mean E[h|v], shape (B, H), for v (B, *event)."""
 
     @abstractmethod
     def visible_mean(self, h: Tensor) -> Tensor:
-        """Compute E[v|h], shape (*L, B, *event), for h (*L, B, H)."""
+        """Compute the conditional mean E[v|h], shape (*L, B, *event), for h (*L, B, H)."""
 
     @abstractmethod
     def visible_std(self) -> Tensor:
@@ -225,7 +228,7 @@ class ConditionalEnergy(MarginalEnergy):
 
 
 def is_movable(energy: object) -> bool:
-    """Return whether gradients can move v or (v, h), that is, whether F(v) is tractable or the latents are real.
+    """Return whether the energy has a tractable free energy or real latents, as gradient-based sampling requires.
 
     Example:
         >>> is_movable(None)
@@ -244,7 +247,7 @@ class VisibleEnergy(MarginalEnergy):
     continuous = True
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
-        """Compute F(v), expanded to shape (*L, B), for v (B, *event) and an empty h (*L, B, 0)."""
+        """Compute the free energy F(v), expanded to shape (*L, B), for v (B, *event) and an empty h (*L, B, 0)."""
         return self.free_energy(v).expand(h.shape[:-1])
 
     def forward(self, v: Tensor) -> Tensor:

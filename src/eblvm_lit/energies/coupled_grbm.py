@@ -1,4 +1,4 @@
-"""A GRBM with coupled latents: no factorised q equals its posterior, and enumeration makes every quantity exact."""
+"""A GRBM with coupled latents, whose posterior does not factorise; enumeration makes every quantity exact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
 __all__ = ["CoupledGRBM"]
 
 MAX_LATENTS = 16
-ELEMENTS = 2**22  # maximum size of the table (examples v) x (latent states); larger batches are computed in blocks
+ELEMENTS = 2**22  # maximum number of pairs (v, latent state) evaluated at once; larger batches are split into blocks
 
 
 class CoupledGRBM(GaussianBernoulliEnergy):
@@ -51,11 +51,14 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         learn_std: bool = True,
     ) -> None:
         super().__init__(v_dim=v_dim, h_dim=h_dim, parametrisation=parametrisation, learn_std=learn_std)
-        # One number for each pair of latents, so that every optimizer step leaves L symmetric with a zero diagonal.
+        # L is stored as one number per pair of latents, so it stays symmetric with a zero diagonal during training.
         self.pairs = nn.Parameter(coupling_scale * torch.randn(h_dim * (h_dim - 1) // 2))
 
     def interactions(self) -> Tensor:
-        """Build L, shape (m, m): ``pairs`` fills the part above the diagonal row by row, mirrored below it."""
+        """Build the symmetric matrix L (m, m) of the couplings between latents.
+
+        The entries above the diagonal are ``pairs``, row by row.
+        """
         row, column = torch.triu_indices(self.h_dim, self.h_dim, 1, device=self.pairs.device)
         upper = self.pairs.new_zeros(self.h_dim, self.h_dim).index_put((row, column), self.pairs)
         return upper + upper.T
@@ -76,7 +79,10 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         return by_rows(fn, ELEMENTS // 2**self.h_dim, *tensors)
 
     def _exponents(self, v: Tensor) -> Tensor:
-        """Compute :math:`c^T h + v^T U h + h^T L h / 2` for each v and each latent state h, shape (B, S)."""
+        """Compute the terms of -E(v, h) that contain h, for each v and each of the S latent states, shape (B, S).
+
+        They are :math:`c^T h + v^T U h + h^T L h / 2`.
+        """
         h = self.latent_states()
         return v @ self.coupling() @ h.T + self._of_latents(h)
 
@@ -103,8 +109,8 @@ class CoupledGRBM(GaussianBernoulliEnergy):
         return self._by_rows(self._draw, v, noise.movedim(-2, 0)).movedim(0, -2)
 
     def _draw(self, v: Tensor, noise: Tensor) -> Tensor:
-        """Turn noise, shape (B, *L, m), into bits h ~ p(h|v) of the same shape."""
-        # marginals[j], shape (B, 2^j), is the table of p(h_1 ... h_j | v); its column index has h_1 ... h_j as bits
+        """Turn uniform noise (B, *L, m) into bits h ~ p(h|v) of the same shape."""
+        # marginals[j], shape (B, 2^j), contains p(h_1 ... h_j | v); the bits of the column index are h_1 ... h_j
         marginals = [self._exponents(v).softmax(-1)]
         for j in reversed(range(self.h_dim)):
             marginals.insert(0, marginals[0].view(-1, 2, 2**j).sum(1))

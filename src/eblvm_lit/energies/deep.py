@@ -28,18 +28,21 @@ def _recompute(network: object) -> list[str]:
 
 
 def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
-    """Compute |x|^2 / (2 s^2), the energy of N(0, s^2 I), shape (*B,), for x (*B, *event) with n_axes event axes."""
+    """Compute the energy of the reference N(0, std^2 I) at x (*B, *event), |x|^2 / (2 std^2), shape (*B,).
+
+    ``n_axes`` is the number of axes of one event.
+    """
     return at_least_float32(x).flatten(-n_axes).square().sum(-1) / (2 * std**2)
 
 
 class DeepEnergy(VisibleEnergy):
-    r"""The deep energy of v only, a baseline without latents: a quadratic or squared-norm head on a network's features.
+    r"""A baseline deep energy without latents: a quadratic or squared-norm head on the features of a network.
 
     .. math:: F(v) = (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3, \quad f = g_1(v)
 
     with the quadratic head (Li et al. 2019), or :math:`\sum_k \mathrm{ELU}(A f + a)_k^2` with the squared-norm head
-    (Bao et al. 2020, code). On CIFAR10 the quadratic head gives about as many parameters as the latent-variable model
-    has that this baseline is compared with, and the squared-norm head gives three times as many.
+    (Bao et al. 2020, code). On CIFAR10 this baseline has about as many parameters with the quadratic head as the
+    latent-variable model that it is compared with, and three times as many with the squared-norm head.
 
     Args:
         network: g_1, a module that maps v (B, *event) to features (B, network.out_dim) and has the attribute
@@ -85,12 +88,12 @@ class DeepEnergy(VisibleEnergy):
         return value if std is None else value + _reference(v, std, len(self.event_shape))
 
     def memory_hints(self) -> list[str]:
-        """Return the advice to recompute activations, if the network supports that and does not do it yet."""
+        """Suggest activation checkpointing if the network supports it and it is disabled."""
         return _recompute(self.network)
 
 
 class DeepLatentEnergy(FeatureEnergy):
-    r"""The deep energy that couples features of v with real latents h, under a squared-norm head.
+    r"""A deep joint energy of v and real latents h: a squared-norm head on h and the features of v.
 
     .. math:: E(v, h) = \sum_k \mathrm{ELU}(A x + a)_k^2, \quad x = (g(v) + h,\; h), \quad g(v) = B\, g_1(v) + b
 
@@ -148,11 +151,11 @@ class DeepLatentEnergy(FeatureEnergy):
         self.visible_head = QuadraticHead(in_dim=network.out_dim) if visible_head == "quadratic" else None
 
     def memory_hints(self) -> list[str]:
-        """Return the advice to recompute activations, if the network supports that and does not do it yet."""
+        """Suggest activation checkpointing if the network supports it and it is disabled."""
         return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute g(v), shape (B, m), for v (B, *event).
+        """Compute the features g(v), shape (B, m), for v (B, *event).
 
         If E has terms that depend only on v, their sum is an additional last column, and the shape is (B, m + 1).
         """
@@ -168,14 +171,14 @@ class DeepLatentEnergy(FeatureEnergy):
         return torch.cat([at_least_float32(features), torch.stack(alone, 1).sum(1, keepdim=True)], dim=1)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        r"""Return E(v, .) for the given features of v.
+        r"""Return the energy E(v, .) as a function of h, from the features of v.
 
         :math:`A x + a = (A_1 g(v) + a) + (A_1 + A_2) h`, so that each new h costs only one product, with h.
         """
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features = linear(features[:, : self.h_dim], of_sum, self.head.bias)
         weight = of_sum + of_h
-        # 0 if there is no extra column, that is, if E has no term that depends only on v
+        # the last column is the sum of the terms that depend only on v; without this column, of_v is 0
         of_v = features[:, self.h_dim :].sum(1)
 
         def energy(h: Tensor) -> Tensor:
@@ -187,7 +190,7 @@ class DeepLatentEnergy(FeatureEnergy):
 
 
 class DeepVectorEnergy(DeepLatentEnergy):
-    r"""The deep energy of vectors v, whose network g_1 is a residual MLP.
+    r"""A deep joint energy of vectors v, whose feature network g_1 is a residual MLP.
 
     The defaults are the published toy model's. Reference: Bao et al. 2021, code.
 

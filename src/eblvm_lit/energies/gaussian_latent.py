@@ -18,7 +18,7 @@ class GaussianLatentModel(ConditionalEnergy):
 
     .. math:: E(v, h) = \tfrac12 \|(v - b)/\sigma\|^2 + \tfrac12 \|h - c\|^2 - v^\top W h
 
-    VaGES' bias theorems are checked with this model (Bao et al. 2021, appendix F.4). The marginal p(v) is
+    This model tests the bias theorems of VaGES (Bao et al. 2021, appendix F.4). The marginal p(v) is
     :math:`N(\Lambda^{-1}\eta, \Lambda^{-1})` with :math:`\Lambda = \mathrm{diag}(\sigma^{-2}) - W W^\top` and
     :math:`\eta = b/\sigma^2 + W c`; it exists iff the spectral norm of :math:`\mathrm{diag}(\sigma) W` is below 1.
 
@@ -62,11 +62,11 @@ class GaussianLatentModel(ConditionalEnergy):
         return self._quadratic(v) - x @ self.c - 0.5 * x.square().sum(-1) - 0.5 * self.h_dim * math.log(2 * math.pi)
 
     def latent_mean(self, v: Tensor) -> Tensor:
-        r"""Compute the mean of p(h|v) = N(c + W'v, I), shape (B, m)."""
+        r"""Compute the mean of the posterior p(h|v) = N(c + W'v, I), shape (B, m)."""
         return self.c + v @ self.W
 
     def visible_mean(self, h: Tensor) -> Tensor:
-        r"""Compute E[v|h] = :math:`b + \sigma^2 \odot (W h)`, shape (*L, B, d)."""
+        r"""Compute the conditional mean E[v|h] = :math:`b + \sigma^2 \odot (W h)`, shape (*L, B, d)."""
         return self.b + (2 * self.log_std).exp() * (h @ self.W.T)
 
     def visible_std(self) -> Tensor:
@@ -74,7 +74,7 @@ class GaussianLatentModel(ConditionalEnergy):
         return self.log_std.exp()
 
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw standard normal numbers, shape (*shape, m)."""
+        """Draw standard normal noise for :meth:`draw_latent`, shape (*shape, m)."""
         return torch.randn((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
     def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class GaussianLatentModel(ConditionalEnergy):
         return (self.b - v) * (-2 * self.log_std).exp() + self.latent_mean(v) @ self.W.T
 
     def score_divergence(self, v: Tensor) -> Tensor:
-        r"""Compute the trace of the Hessian of log p(v), shape (B,), which is the same for every v.
+        r"""Compute the trace of the Hessian of log p(v), which is the same for every v, shape (B,).
 
         .. math:: -\sum_i \sigma_i^{-2} + \|W\|_F^2
         """
@@ -100,7 +100,7 @@ class GaussianLatentModel(ConditionalEnergy):
         """
         precision = torch.diag((-2 * self.log_std).exp()) - self.W @ self.W.T
         eta = self.b * (-2 * self.log_std).exp() + self.W @ self.c
-        # validate_args is explicit because torch.compile switches the validation off for the rest of the process.
+        # validate_args is set explicitly because torch.compile disables validation for the rest of the process.
         mean = torch.linalg.solve(precision, eta)
         return torch.distributions.MultivariateNormal(mean, precision_matrix=precision, validate_args=True)
 
@@ -117,6 +117,6 @@ class GaussianLatentModel(ConditionalEnergy):
         return v.loc + noise @ v.scale_tril.T
 
     def log_partition(self) -> Tensor:
-        """Compute log Z = -F(v) - log p(v), evaluated at v = 0."""
+        """Compute the log partition function log Z as -F(v) - log p(v) at v = 0."""
         origin = self.b.new_zeros(1, *self.event_shape)
         return (-self.free_energy(origin) - self.marginal().log_prob(origin)).squeeze()

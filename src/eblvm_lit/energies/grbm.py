@@ -17,11 +17,11 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
 MAX_ENUMERATED = 24
-BLOCK = 2**16  # the number of latent states that are enumerated at a time
+BLOCK = 2**16  # the number of latent states enumerated at once
 
 
 class GaussianBernoulliEnergy(ConditionalEnergy):
-    r"""The base of energies with Gaussian visible units v and binary latents h, which may be dependent given v.
+    r"""The base class of energies of Gaussian visible units v and binary latents h that may be dependent given v.
 
     .. math:: E(v, h) = \tfrac12 \|(v - b) / \sigma\|^2 - v^\top U h - g(h)
 
@@ -43,7 +43,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         self.event_shape = (v_dim,)
         self.h_dim = h_dim
         self.parametrisation = parametrisation
-        # The published initialisation is PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is then m.
+        # The published code draws W, b and c by PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is m.
         bound = 1 / math.sqrt(h_dim)
         self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.empty(v_dim).uniform_(-bound, bound))
@@ -56,14 +56,14 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         """Compute g(h), the term of -E that depends only on h, shape (*L,), for h (*L, m)."""
 
     def coupling(self) -> Tensor:
-        """Return U, the matrix of the term v'Uh, shape (d, m)."""
+        """Return the coupling matrix U of the energy's term v'Uh, shape (d, m)."""
         return self.W if self.parametrisation == "code" else self.W * (-self.log_std).exp().unsqueeze(-1)
 
     def _quadratic(self, v: Tensor) -> Tensor:
         return 0.5 * ((v - self.b) * (-self.log_std).exp()).square().sum(-1)
 
     def visible_mean(self, h: Tensor) -> Tensor:
-        r"""Compute E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
+        r"""Compute the conditional mean E[v|h] = :math:`b + \sigma^2 \odot (U h)`, shape (*L, B, d)."""
         return self.b + (2 * self.log_std).exp() * (h @ self.coupling().T)
 
     def visible_std(self) -> Tensor:
@@ -71,7 +71,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         return self.log_std.exp().expand(self.event_shape)
 
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw uniform numbers in [0, 1), shape (*shape, m)."""
+        """Draw uniform noise in [0, 1) for :meth:`draw_latent`, shape (*shape, m)."""
         return torch.rand((*shape, self.h_dim), generator=generator, dtype=like.dtype, device=like.device)
 
     def score(self, v: Tensor) -> Tensor:
@@ -90,12 +90,12 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         self._check_enumerable()
         std = self.visible_std()
         total = self.W.new_tensor(-math.inf)
-        for start in range(0, 2**self.h_dim, BLOCK):  # blocks keep the memory small for up to 2^24 states
+        for start in range(0, 2**self.h_dim, BLOCK):  # in blocks, to limit memory for up to 2^24 states
             total = torch.logaddexp(total, self._log_weights_of_states(start).logsumexp(0))
         return total + 0.5 * std.numel() * math.log(2 * math.pi) + std.log().sum()
 
     def _log_weights_of_states(self, start: int) -> Tensor:
-        r"""Compute log p(h) + const for the latent states numbered ``start`` to ``start + BLOCK - 1``.
+        r"""Compute log p(h) up to a constant for the latent states numbered ``start`` to ``start + BLOCK - 1``.
 
         It is :math:`g(h) + b^\top U h + \tfrac12 \|\sigma \odot U h\|^2`.
         """
@@ -105,7 +105,9 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
 
     @torch.no_grad()
     def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent samples from p(v), shape (n, d): h ~ p(h) by enumeration of all states, then v ~ p(v|h).
+        """Draw n independent samples from p(v), shape (n, d), by drawing h ~ p(h) and then v ~ p(v|h).
+
+        All latent states are enumerated to draw h.
 
         Args:
             n: The number of samples.

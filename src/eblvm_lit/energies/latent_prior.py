@@ -62,7 +62,7 @@ class LatentPriorEnergy(Energy):
         self.prior = prior
 
     def tilt(self, h: Tensor) -> Tensor:
-        """Compute f(h), the difference of the prior's energy from that of N(0, I), shape (*L, B), for h (*L, B, m)."""
+        """Compute the tilt f(h), the prior's energy minus the energy of N(0, I), shape (*L, B), for h (*L, B, m)."""
         with torch.autocast(h.device.type, enabled=False):
             return self.prior(h.reshape(-1, self.h_dim)).view(h.shape[:-1])
 
@@ -71,7 +71,7 @@ class LatentPriorEnergy(Energy):
         return self.tilt(h) + 0.5 * h.square().sum(-1)
 
     def decode(self, h: Tensor) -> Tensor:
-        """Compute g(h), the mean of v given h, shape (*L, B, *event), for h (*L, B, m)."""
+        """Compute the generator's output g(h), the mean of v given h, shape (*L, B, *event), for h (*L, B, m)."""
         return at_least_float32(self.generator(h.reshape(-1, self.h_dim))).view(*h.shape[:-1], *self.event_shape)
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
@@ -79,5 +79,5 @@ class LatentPriorEnergy(Energy):
         return self.prior_energy(h) + self.reconstruction_energy(v, h)
 
     def reconstruction_energy(self, v: Tensor, h: Tensor) -> Tensor:
-        r"""Compute :math:`\|v - g(h)\|^2 / (2 \sigma^2)`, shape (*L, B), which is -log p(v|h) up to a constant."""
+        r"""Compute -log p(v|h) up to a constant, :math:`\|v - g(h)\|^2 / (2 \sigma^2)`, shape (*L, B)."""
         return sum_event((v - self.decode(h)).square(), h.dim() - 1) / (2 * self.std**2)

@@ -1,4 +1,4 @@
-"""The exact log Z of energies that have one, by enumeration or in closed form."""
+"""The exact log Z of an energy, by enumeration or in closed form."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["exact_log_partition", "has_exact_log_partition"]
 
 
 def has_exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> bool:
-    """Return whether log Z has a closed form or needs at most ``max_enumerated`` binary latents to be enumerated."""
+    """Return whether log Z has a closed form or needs the enumeration of at most ``max_enumerated`` binary latents."""
     too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
     return not too_many and hasattr(energy, "log_partition")
 
 
 def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | None:
-    """Compute log Z in float64, by enumeration of at most ``max_enumerated`` binary latents or in closed form.
+    """Compute log Z in float64, in closed form or by enumerating at most ``max_enumerated`` binary latents.
 
     Returns:
         log Z; None where neither way is possible, infinity where the joint distribution cannot be normalised.
@@ -37,4 +37,4 @@ def exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> float | 
     try:
         return float(in_float64(energy).log_partition())  # pyright: ignore[reportCallIssue]
     except (ValueError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
-        return math.inf  # the precision matrix of p(v) is not positive definite
+        return math.inf  # Z diverges because the precision matrix of p(v) is not positive definite

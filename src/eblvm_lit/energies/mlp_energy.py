@@ -14,7 +14,7 @@ __all__ = ["MLPEnergy"]
 
 
 class MLPEnergy(VisibleEnergy):
-    r"""The energy of v given by a softplus MLP, plus, if wanted, a quadratic term, which is a normal factor of p(v).
+    r"""An energy of v given by a softplus MLP, with an optional quadratic term (a normal factor of p(v)).
 
     .. math:: F(v) = a^\top f_n(\dots f_1(v)) + \frac{\|v\|^2}{2 s^2}, \quad f_i(x) = \mathrm{softplus}(A_i x + a_i)
 

@@ -13,7 +13,7 @@ __all__ = ["PerturbedGRBM"]
 
 
 class PerturbedGRBM(GRBM):
-    r"""A GRBM whose parameters are random perturbations of those that make p(v) = N(0, I).
+    r"""A GRBM with randomly perturbed parameters; without the perturbation, p(v) = N(0, I).
 
     .. math:: W_{ij},\, b_i,\, c_j = p\, \epsilon, \quad \epsilon \sim N(0, 1), \quad \sigma = 1
 

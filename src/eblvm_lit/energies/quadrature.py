@@ -15,12 +15,12 @@ from eblvm_lit.errors import ConfigError
 __all__ = ["QuadratureMarginal"]
 
 MAX_LATENTS = 3
-FIRST = 100  # a grid is first checked at this number of examples
-ELEMENTS = 2**18  # maximum number of pairs (node, v) at a time; larger batches of v are computed in blocks
+FIRST = 100  # the number of examples in the first, quick check of a grid
+ELEMENTS = 2**18  # maximum number of pairs (node, v) evaluated at once; larger batches are split into blocks
 
 
 class QuadratureMarginal(MarginalEnergy):
-    r"""A wrapper that gives an energy with one to three real latents a free energy, by the trapezoidal rule.
+    r"""A wrapper that computes the free energy of a model with one to three real latents by the trapezoidal rule.
 
     .. math:: F(v) = -\log \sum_s w_s\, e^{-E(v, h_s)}, \quad w_s = \Delta^m\, 2^{-\#\{j : h_{sj} \text{ outermost}\}}
 
@@ -79,23 +79,23 @@ class QuadratureMarginal(MarginalEnergy):
         return self.joint.at(v)
 
     def nodes(self, like: Tensor) -> Tensor:
-        """Return the nodes h_s, shape (S, m) with S = n^m, with the dtype and device of ``like``."""
+        """Return the quadrature nodes h_s, shape (S, m) with S = n^m, in the dtype and on the device of ``like``."""
         options = {"dtype": like.dtype, "device": like.device}
         axis = torch.linspace(-self.half_width, self.half_width, self.n_nodes, **options)
         return torch.stack(torch.meshgrid(*(axis + x for x in self.centre), indexing="ij"), -1).flatten(0, -2)
 
     def _n_outermost(self, like: Tensor) -> Tensor:
-        """Count for each node the axes along which it is outermost, shape (S,)."""
+        """Count, for each node of the grid, the axes along which the node is outermost, shape (S,)."""
         outermost = torch.arange(self.n_nodes, device=like.device) % (self.n_nodes - 1) == 0
         return torch.stack(torch.meshgrid(*[outermost] * self.h_dim, indexing="ij")).sum(0).flatten()
 
     def log_weights(self, like: Tensor) -> Tensor:
-        """Compute the log weights log w_s, shape (S,), with the dtype and device of ``like``."""
+        """Compute the logarithms of the quadrature weights w_s, shape (S,), with the dtype and device of ``like``."""
         step = 2 * self.half_width / (self.n_nodes - 1)
         return self.h_dim * math.log(step) - math.log(2) * self._n_outermost(like).to(like.dtype)
 
     def _log_joint(self, v: Tensor) -> Tensor:
-        """Compute -E(v, h_s) for each v and each node h_s, shape (B, S)."""
+        """Compute the unnormalised log density -E(v, h_s) for each v and each node h_s, shape (B, S)."""
         return -self.at(v)(self.nodes(v).unsqueeze(1).expand(-1, len(v), -1)).T
 
     def _by_rows(self, fn: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class QuadratureMarginal(MarginalEnergy):
         return -self._by_rows(lambda v: (self._log_joint(v) + self.log_weights(v)).logsumexp(-1), v)
 
     def _probabilities(self, v: Tensor) -> Tensor:
-        """Compute the probability :math:`w_s p(h_s|v)` of each node, shape (B, S)."""
+        """Compute the posterior probability :math:`w_s p(h_s|v)` of each node h_s with weight w_s, shape (B, S)."""
         return (self._log_joint(v) + self.log_weights(v)).softmax(-1)
 
     def latent_mean(self, v: Tensor) -> Tensor:
@@ -114,11 +114,11 @@ class QuadratureMarginal(MarginalEnergy):
         return self._by_rows(lambda v: self._probabilities(v) @ self.nodes(v), v)
 
     def boundary_mass(self, v: Tensor) -> Tensor:
-        """Compute the share of p(h|v) that lies on the outermost nodes, shape (B,)."""
+        """Compute the probability mass of p(h|v) on the outermost nodes of the grid, shape (B,)."""
         return self._by_rows(lambda v: self._probabilities(v)[:, self._n_outermost(v) > 0].sum(-1), v)
 
     def coarse_error(self, v: Tensor) -> Tensor:
-        """Compute the absolute change of F(v) when only every second node is used, shape (B,).
+        """Compute the absolute change of the free energy F(v) if only every second node per axis is used, shape (B,).
 
         It estimates the error of the coarser grid.
         """
@@ -146,7 +146,7 @@ class QuadratureMarginal(MarginalEnergy):
         Raises:
             ConfigError: If one of the two is larger, or not finite, for any example.
         """
-        for some in (v[:FIRST], v[FIRST:]):  # a grid that is too small mostly fails at the first examples already
+        for some in (v[:FIRST], v[FIRST:]):  # a grid that is too small usually fails on the first examples
             mass = self.boundary_mass(some).max().item() if len(some) else 0.0
             if not mass <= tolerance:
                 raise ConfigError(

@@ -26,11 +26,11 @@ OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-DECREASING = ("tanh",)  # output functions that decrease as the network's output grows; the others increase
+DECREASING = ("tanh",)  # the monotonically decreasing output functions; the others are increasing
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:
-    """Build linear layers with a leaky ReLU between consecutive ones."""
+    """Build linear layers with leaky ReLUs between them."""
     return nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, 0.1))[:-1])
 
 
@@ -71,7 +71,7 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute the network's output c(g(v)), negated if the output function a decreases, shape (B,).
+        """Compute the input c(g(v)) of the output function, negated if that function is decreasing, shape (B,).
 
         F itself would not rank all examples, because the output functions saturate: in float32, tanh rounds to 1 from
         9.1 on.
@@ -122,15 +122,15 @@ class JointSpectralEnergy(FeatureEnergy):
         self.head = spectrally_normalised(normal_start(_layers([n, n, 1])))
 
     def energy_of_features(self, features: Tensor, h: Tensor) -> Tensor:
-        """Compute E(v, h), shape (*L, B), for features g_v(v) (B, network.out_dim) and h (*L, B, H)."""
+        """Compute the energy E(v, h), shape (*L, B), from features g_v(v) (B, network.out_dim) and h (*L, B, H)."""
         of_h = self.h_network(h)
         both = torch.cat([features.expand(*of_h.shape[:-1], -1), of_h], dim=-1)
         return OUTPUTS[self.output](at_least_float32(self.head(both)).squeeze(-1))
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute the features g_v(v), shape (B, network.out_dim)."""
+        """Compute the features g_v(v) of v, shape (B, network.out_dim)."""
         return self.network(v)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        """Return E(v, .) for the given features g_v(v)."""
+        """Return the energy E(v, .) as a function of h, from the features g_v(v)."""
         return partial(self.energy_of_features, features)

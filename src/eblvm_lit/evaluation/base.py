@@ -37,10 +37,10 @@ class Metric(Declares, MayNotApply):
     needs = "any method"
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
-        """Raise before training the errors that :meth:`evaluate` would raise after it, such as missing files."""
+        """Raise, before training, any error (such as a missing file) that :meth:`evaluate` would raise after it."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Describe, for the table of results, how the metric's numbers were computed if there are several ways.
+        """Describe, for the table of results, which of several estimators has computed the metric's numbers.
 
         Args:
             method: The method.
@@ -65,7 +65,7 @@ class Metric(Declares, MayNotApply):
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method to which the metric applies.
+        """Evaluate a method on one split of its data; the metric must apply to the method.
 
         This method is called under ``torch.no_grad``: code that needs gradients uses ``torch.enable_grad`` or
         ``torch.func``.
@@ -94,7 +94,7 @@ class ExampleMetric(Metric):
 
     @abstractmethod
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Evaluate a method on examples.
+        """Compute the metric from the examples of a split.
 
         Args:
             method: The method, on any device.
@@ -107,7 +107,7 @@ class ExampleMetric(Metric):
 
 
 def mean_over_rows(fn: Callable[[Tensor], dict[str, Tensor]], v: Tensor, rows: int) -> dict[str, float]:
-    """Average functions of single examples over all examples, in chunks that fit into memory, summed in float64.
+    """Average per-example values over all examples, chunk by chunk to save memory, with sums in float64.
 
     Args:
         fn: A function that maps examples, shape (B, *event), to a dictionary of values, each of shape (B,).

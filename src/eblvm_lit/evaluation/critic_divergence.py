@@ -20,11 +20,11 @@ ROWS = 1000
 class CriticDivergence(
     ExampleMetric,
     emits={
-        # No direction: this lower bound rises when the critic improves, and falls when the model improves.
+        # Neither higher nor lower is better: a better critic raises this lower bound, and a better model lowers it.
         "fisher_divergence": Quantity(
             0, "", "the critic's lower bound of the Fisher divergence of the model from the data"
         ),
-        # No direction: the exact divergence depends only on the model, which is given, and not on the critic.
+        # Neither higher nor lower is better: the exact divergence depends on the given model, not on the critic.
         "fisher_divergence_true": Quantity(
             0, "", "the exact Fisher divergence, where the density of the data is known"
         ),
@@ -43,7 +43,7 @@ class CriticDivergence(
     Reference: Bao et al. 2021, appendix F.3.
 
     Args:
-        data_energy: The energy whose density is the distribution of the data; null if that is not known.
+        data_energy: The energy that defines the distribution of the data; null if it is not known.
 
     Example:
         >>> from eblvm_lit.energies.perturbed import PerturbedGRBM

@@ -27,8 +27,8 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """
     scores = torch.cat([inside, outside]).double()
     labels = torch.cat([torch.ones_like(inside), torch.zeros_like(outside)]).long()
-    # torchmetrics applies a sigmoid to scores outside of [0, 1], which rounds scores such as 50 and 60 to ties: it gets
-    # ranks, scaled to [0, 1]
+    # Pass ranks that are scaled to [0, 1]: torchmetrics applies a sigmoid to scores outside of this interval, where
+    # rounding turns scores such as 50 and 60 into ties.
     ranks = scores.unique(return_inverse=True)[1].double() / len(scores)
     false_positives, true_positives, _ = binary_roc(ranks, labels)
     fpr95 = false_positives[torch.searchsorted(true_positives, 0.95)]

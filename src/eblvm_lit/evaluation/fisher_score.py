@@ -1,4 +1,4 @@
-"""The exact score-matching loss on held-out data: the Fisher divergence up to a term of the data only."""
+"""The exact score-matching loss on held-out data: the Fisher divergence up to a constant of the data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FisherScore(
     ExampleMetric,
     emits={"fisher": Quantity(-1, "", "the score-matching loss: the Fisher divergence minus a constant of the data")},
 ):
-    r"""The mean score-matching loss of the exact marginal, ``fisher``; lower is better, and it may be negative.
+    r"""The mean score-matching loss ``fisher`` of the exact marginal p(v); it may be negative, and lower is better.
 
     .. math:: \frac1n \sum_i \tfrac12 \|s(v_i)\|^2 + \nabla_v \cdot s(v_i)
         = \tfrac12 E\|s(v) - \nabla_v \log p_D(v)\|^2 - \tfrac12 E\|\nabla_v \log p_D(v)\|^2

@@ -44,7 +44,7 @@ class Moments:
 
     def update(self, rows: Tensor) -> None:
         """Add B feature vectors, shape (B, D), to the sums."""
-        # The sums stay on the device of the features, except with MPS, which has no float64.
+        # Sum on the device of the features, except on MPS, which does not support float64.
         rows = rows.cpu().double() if rows.device.type == "mps" else rows.double()
         self.n, self.total, self.outer = (x.to(rows.device) for x in (self.n, self.total, self.outer))
         self.n += len(rows)
@@ -64,8 +64,8 @@ def frechet_distance(p: Gaussian, q: Gaussian) -> float:
     .. math:: \|m_p - m_q\|^2 + \mathrm{tr}\,C_p + \mathrm{tr}\,C_q - 2\,\|C_p^{1/2} C_q^{1/2}\|_*
 
     The nuclear norm equals :math:`\mathrm{tr}\,(C_p C_q)^{1/2}`. Computed as a sum of singular values, it needs no
-    square roots of eigenvalues that are zero up to rounding, of which covariances of few examples have many. In this
-    case torchmetrics is wrong by 1.5e-5: its distance between 1,000 validation images and themselves, with Inception's
+    square roots of eigenvalues that are zero up to rounding; covariances of few examples have many of these. In such
+    a case torchmetrics is wrong by 1.5e-5: its distance between 1,000 validation images and themselves, with Inception
     features, is -1.2e-5. Reference: Dowson and Landau 1982; Heusel et al. 2017.
 
     Args:

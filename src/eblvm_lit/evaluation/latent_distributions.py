@@ -57,7 +57,7 @@ class BernoulliLatents(NamedTuple):
 
 
 class EnumeratedLatents(NamedTuple):
-    """A distribution of binary latents that may depend on one another, given by the probability of each state.
+    """A distribution of possibly dependent binary latents, given by the probability of each state.
 
     Attributes:
         states: All S = 2^H states, shape (S, H).
@@ -104,7 +104,9 @@ LatentDistribution = IndependentLatents | EnumeratedLatents
 
 
 def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor] | None:
-    """Compute the divergences of q from p, each of shape (B,); None if no closed form is known.
+    """Compute the KL and, for Gaussians, the Fisher divergence of q from p; None if no closed form is known.
+
+    Each divergence has shape (B,).
 
     Closed forms are known if both are Gaussian, or if q has independent binary latents and p has any binary latents.
 
@@ -121,7 +123,7 @@ def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | Non
 
 
 def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) -> dict[str, Tensor] | None:
-    """Compute the divergences of q(h|v) from p(h|v), each of shape (B,); None if no closed form is known.
+    """Compute the divergences of q(h|v) from p(h|v), as :func:`closed_divergences` does; each has shape (B,).
 
     Example:
         >>> import torch

@@ -25,14 +25,16 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
 
 N_STDS = 3.0
-# To count as found, a mode needs this many times the share of samples that a single Gaussian with the data's mean and
-# covariance has there. Samples of that Gaussian by chains that start at uniform points of the window reach up to 1.15
-# times its exact share at the modes of the blobs; the blobs themselves have at least 1.7 times that share.
+# A mode counts as found if its share of samples is at least EXCESS times the share that a single Gaussian with the
+# data's mean and covariance has there. Near the modes of the blobs, chains that sample this Gaussian from uniform
+# starting points reach up to 1.15 times its exact share; the blobs themselves have at least 1.7 times this share.
 EXCESS = 1.5
 
 
 def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: float = N_STDS) -> Tensor:
-    """Compute the share of samples (n, 2) within ``n_stds`` standard deviations of each centre (C, 2), shape (C,).
+    """Compute, for each of C centres, the share of samples within ``n_stds`` standard deviations of it, shape (C,).
+
+    ``samples`` has shape (n, 2), and ``centres`` shape (C, 2).
 
     Example:
         >>> v = torch.tensor([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [2.0, 0.0]])
@@ -43,9 +45,10 @@ def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: floa
 
 
 def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
-    r"""Compute the mass that a single Gaussian has within 3 standard deviations of each mode, shape (C,).
+    r"""Compute the probability of each mode under a single Gaussian, shape (C,) for a mixture with C modes.
 
-    The Gaussian has the mean and the covariance of the mixture.
+    The Gaussian has the mean and the covariance of the mixture. A mode is the disc within 3 standard deviations of its
+    centre.
 
     .. math:: \int_{|v - \mu_c| \le 3 s_c} N(v; \bar\mu, \Sigma)\, dv, \quad
         \Sigma = \tfrac1C \sum_c (\mu_c - \bar\mu)(\mu_c - \bar\mu)^\top + s_c^2 I
@@ -69,7 +72,7 @@ def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
     radii = (nodes + 1) / 2
     angles = torch.arange(n_nodes, dtype=torch.float64) * (2 * math.pi / n_nodes)
     disc = radii[:, None, None] * torch.stack([angles.cos(), angles.sin()], -1)
-    areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # the nodes' areas in the unit disc
+    areas = (weights / 2 * radii)[:, None] * (2 * math.pi / n_nodes)  # the area of each node in the unit disc
     reach = N_STDS * stds[:, None, None]
     return (gaussian.log_prob(centres[:, None, None] + reach[..., None] * disc).exp() * areas * reach**2).sum((1, 2))
 
@@ -83,7 +86,7 @@ class Modes(
         "rarest_mode": Quantity(1, "", "the smallest share of a mode, in units of its fair share"),
     },
 ):
-    r"""The number of a Gaussian mixture's modes that the model's samples cover, and the share of samples near a mode.
+    r"""The number of modes of a Gaussian mixture that the model's samples cover, and the share of samples near a mode.
 
     A sample belongs to a mode if it is within 3 standard deviations of its centre. The fair share of each of C modes
     is 1 / C. A mode counts as found if it has at least ``min_share`` times its fair share of the samples, and at least

@@ -36,32 +36,32 @@ __all__ = [
 
 
 class OutlierSet(ABC):
-    """The base class of sets of outliers, which the model's energy should separate from data."""
+    """The base class of outlier sets: examples that the model's energy should distinguish from data."""
 
     def prepare(self, data: ArrayDataModule) -> None:  # noqa: B027 - most sets need no preparation
-        """Raise before training the errors that :meth:`draw` would raise with these data."""
+        """Raise, before training, any error that :meth:`draw` would raise with these data."""
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Return any number m of outliers, shape (m, *event), with the event shape, type and device of the data v."""
+        """Return m outliers (m, *event) with the dtype and device of the data v; each outlier set chooses m."""
 
 
 class _Uniform(OutlierSet):
-    """The base class of outliers that consist of uniform random numbers between two ends."""
+    """The base class of outliers that consist of uniform random numbers in an interval."""
 
     def __init__(self, *, low: float | None = None, high: float | None = None) -> None:
         self.low = low
         self.high = high
 
     def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw uniform numbers of the type and device of the data v; v's extreme values replace missing ends."""
+        """Draw uniform numbers with the dtype and device of v; missing bounds are the minimum and maximum of v."""
         low = v.min() if self.low is None else self.low
         high = v.max() if self.high is None else self.high
         return low + (high - low) * torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
 
 
 class UniformNoise(_Uniform):
-    """Outliers whose values are independent uniform numbers; there are as many outliers as data.
+    """Outliers whose values are independent uniform numbers; there are as many outliers as examples.
 
     Args:
         low: Lower end of the values; None for the smallest value of the data.
@@ -74,14 +74,14 @@ class UniformNoise(_Uniform):
     """
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw outliers, in the shape of v; see :meth:`OutlierSet.draw`."""
+        """Draw outliers in the shape of v; see :meth:`OutlierSet.draw`."""
         return self.numbers(v, v.shape, generator)
 
 
 class Constant(_Uniform):
     """Constant outliers: all values of one outlier equal one uniform number, as in a flat grey image.
 
-    There are as many outliers as data.
+    There are as many outliers as examples.
 
     Args:
         low: Lower end of the values; None for the smallest value of the data.
@@ -94,14 +94,14 @@ class Constant(_Uniform):
     """
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw outliers, in the shape of v; see :meth:`OutlierSet.draw`."""
+        """Draw outliers in the shape of v; see :meth:`OutlierSet.draw`."""
         return self.numbers(v, (len(v), *[1] * (v.dim() - 1)), generator).expand_as(v)
 
 
 class DataSet(OutlierSet):
     """The test split of another data set, converted to the size, the channels and the value range of the data.
 
-    Square images of bytes that must shrink by a whole factor are averaged over squares of pixels and rounded to bytes,
+    Square uint8 images that must shrink by an integer factor are averaged over squares of pixels and rounded to uint8,
     exactly as the data are by ``data.size``: the traces of another filter would tell otherwise equal images apart. All
     other images are resized bilinearly with antialiasing. Colours are converted to grey by averaging the channels, grey
     to colour by repeating the channel.
@@ -120,7 +120,7 @@ class DataSet(OutlierSet):
         self.value_range = value_range
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load the other set, whose files may be missing, and check that these data are images."""
+        """Load the other data set, so that missing files raise an error now, and check that the data are images."""
         check_images(data.event_shape, type(self.data).__name__)
         self.data.setup()
 
@@ -129,14 +129,14 @@ class DataSet(OutlierSet):
         self.data.setup()
         rows = self.data.splits.test[: self.n_max]
         w = self.data.as_float(_reduced(rows.view(len(rows), *image_shape_of(self.data)), v.shape[-2:])).to(v)
-        own = getattr(self.data, "value_range", "unit")  # data modules other than ImageDataModule use [0, 1]
+        own = getattr(self.data, "value_range", "unit")  # data without a value range are in [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
         return fitted_to(w, v)
 
 
 def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
-    """Shrink square images of bytes (m, C, H, H) if the wanted size is smaller by a whole factor; else return them."""
+    """Shrink square uint8 images (m, C, H, H) if H is a multiple of the wanted size; else return them unchanged."""
     (height, width) = images.shape[-2:]
     (wanted, other) = size
     fit = images.dtype == torch.uint8 and height == width and wanted == other and height % wanted == 0
@@ -228,19 +228,19 @@ class OutOfDistribution(
         return has_outlier_score(method.parts)
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
-        """Load the other data sets, and raise an error for those that cannot be resized to the shape of these data."""
+        """Load the other data sets; raise an error if their images cannot be resized to the shape of the data."""
         for outliers in self.sets.values():
             outliers.prepare(data)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Compute how well the energy separates each set from the data v; see :meth:`ExampleMetric.compute`.
+        """Compute how well the energy separates each outlier set from the data v; see :meth:`ExampleMetric.compute`.
 
-        Each set has its own random numbers, which depend only on the generator's seed and the set's name.
+        The random numbers of each set depend only on the generator's seed and the set's name.
         """
 
         def keyed(*keys: str) -> torch.Generator:
-            # The key is the seed, not the generator's state, so that adding a set does not change other sets' numbers.
+            # Derived from the seed, not from the generator's state: a new set must not change other sets' numbers.
             return keyed_generator(generator.initial_seed(), *keys, device=generator.device)
 
         def scores(parts: MethodParts, x: Tensor, name: str, generator: torch.Generator) -> Tensor:

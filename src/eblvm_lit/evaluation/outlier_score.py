@@ -16,12 +16,12 @@ __all__ = ["has_outlier_score", "outlier_score"]
 
 
 def has_outlier_score(parts: MethodParts) -> bool:
-    """Return whether a method has an energy of v: F, a bound of F from its posterior, or E(v, h) with its encoder."""
+    """Return whether a method can score examples by the free energy F, a bound of F, or E(v, h) with an encoder."""
     return has_free_energy_bound(parts.energy, parts.posterior) or None not in (parts.energy, parts.encoder)
 
 
 def outlier_score(parts: MethodParts, v: Tensor, generator: torch.Generator, *, n_particles: int) -> Tensor:
-    r"""Compute a score of each example that is higher the more the example looks like data to the model.
+    r"""Compute a score for each example; examples that are more probable under the model have higher scores.
 
     If F is tractable, the score is minus
     :meth:`~eblvm_lit.energies.base.MarginalEnergy.ranking_energy`, which orders examples as F does and does not

@@ -29,7 +29,7 @@ class PosteriorDivergence(
         ),
     },
 ):
-    r"""The divergences of q(h|v) from p(h|v), averaged over the examples v.
+    r"""The KL and the Fisher divergence of q(h|v) from p(h|v), averaged over the examples v.
 
     .. math:: \mathrm{KL} = E_q [\log q(h|v) + E(v, h)] - F(v), \quad
         D_F = \tfrac12 E_q \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
@@ -74,12 +74,12 @@ class PosteriorDivergence(
     def _estimate(
         self, energy: Energy, posterior: Posterior, v: Tensor, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        """Estimate the divergences by Monte Carlo, each of shape (B,)."""
+        """Estimate the KL and the Fisher divergence of each example by Monte Carlo, shape (B,)."""
         noise = posterior.noise((self.n_particles,), v, generator)
         estimates = {}
         if isinstance(energy, MarginalEnergy):
             h = posterior.rsample(v, noise)
-            h = h if posterior.continuous else h.round()  # turn relaxed latents into binary ones
+            h = h if posterior.continuous else h.round()  # round relaxed latents to binary ones
             bound = (posterior.log_prob(h, v) + energy.energy(v, h)).mean(0)
             estimates["posterior_kl"] = bound - energy.free_energy(v)
         if posterior.continuous:

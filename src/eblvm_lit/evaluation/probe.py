@@ -26,7 +26,7 @@ NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduc
 
 class LinearProbe(
     Metric,
-    emits={  # the accuracies on pixels have no direction, because they do not judge the method
+    emits={  # higher is not better for accuracies on pixels, because these do not depend on the method
         NAMES[0]: Quantity(1, "", "the accuracy of a linear classifier of posterior means"),
         NAMES[1]: Quantity(0, "", "the accuracy of the same classifier of pixels"),
         NAMES[2]: Quantity(0, "", "the accuracy of the same classifier of as many principal components as latents"),
@@ -106,7 +106,7 @@ class LinearProbe(
         return {name: self.accuracy(pair, known) for name, pair in zip(NAMES, features, strict=False)}
 
     def accuracy(self, features: tuple[np.ndarray, ...], labels: tuple[np.ndarray, np.ndarray]) -> float:
-        """Train the classifier on n examples, and test it on m others.
+        """Train the linear classifier on the training features, and return its accuracy on the test features.
 
         Args:
             features: The features for training, shape (n, D), and for testing, shape (m, D).
@@ -117,7 +117,7 @@ class LinearProbe(
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
-        # scikit-learn accepts booleans for dual; its type hints do not say so
+        # scikit-learn accepts booleans for dual, although its type hints do not
         svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)  # pyright: ignore[reportArgumentType]
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         model.fit(features[0], labels[0])

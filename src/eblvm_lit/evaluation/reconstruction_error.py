@@ -24,7 +24,7 @@ class ReconstructionError(
     ExampleMetric,
     emits={"rmse": Quantity(-1, "", "the root mean squared error of reconstructions, per pixel, in the units of v")},
 ):
-    r"""The root mean squared error of a generator's reconstructions, per dimension of v: ``rmse``.
+    r"""The root mean squared error ``rmse`` of a generator's reconstructions of v, per dimension.
 
     .. math:: \sqrt{E_v \|G(\mu(v)) - v\|^2 / \dim v}
 
@@ -53,12 +53,12 @@ class ReconstructionError(
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
-        return reconstructs(method.parts)  # the method has an encoder and a generator
+        return reconstructs(method.parts)  # true if the method has an encoder and a generator
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Compute the error over the examples v; see :meth:`ExampleMetric.compute`."""
-        if self.batch_statistics:  # copies, because training mode changes the running statistics
+        if self.batch_statistics:  # use copies, because a forward pass in training mode changes the running statistics
             own = method.parts.encoding, method.parts.decoding
             q, g = (cast(Any, copy.deepcopy(part)).train() for part in own)
 

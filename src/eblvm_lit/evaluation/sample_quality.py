@@ -1,4 +1,4 @@
-"""Criteria that compare a model's images with data: FID, KID, Inception score, and the like with other networks."""
+"""Criteria that compare a model's images with data: FID, KID, Inception score, and variants with other networks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["SampleQuality"]
 
 
 class SampleQuality(Metric):
-    """Criteria such as FID that compare a model's images with data, all from one pass through one feature network.
+    """Criteria such as FID that compare a model's images with data; all share one pass through one feature network.
 
-    The names of the numbers tell the network: ``fid``, ``kid`` and ``inception_score`` use Inception,
+    The names of the numbers show which network is used: ``fid``, ``kid`` and ``inception_score`` use Inception,
     ``fd_classifier`` uses a classifier. Validations and the final test differ only in the number of samples. Distances
     are strongly biased upwards if there are no more samples than the network has features.
 

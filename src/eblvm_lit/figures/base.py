@@ -1,4 +1,4 @@
-"""The base class of figures, and a helper that draws two panels of the plane."""
+"""The base class of figures, and a helper that draws two panels side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["INK", "TICK_STEPS", "Picture", "new_figure", "plane", "window_in_uni
 
 
 class Picture(MayNotApply):
-    """The base class of figures about a method and its data.
+    """The base class of figures that show a method and its data.
 
     Figures are made without pyplot: they change no global state, and need not be closed. All figures have the style
     :data:`~eblvm_lit.figures.style.STYLE`.
@@ -37,7 +37,7 @@ class Picture(MayNotApply):
             cls.draw = styled(cls.draw)
 
     def prepare(self) -> None:
-        """Check, before the first iteration, that the files which the figure needs exist.
+        """Check, before the first iteration, that the files that the figure needs exist.
 
         Raises:
             DataError: If a file is missing.
@@ -58,7 +58,7 @@ class Picture(MayNotApply):
 
 
 def window_in_units(data: ArrayDataModule) -> Window:
-    """Return the window of two-dimensional data in their own units.
+    """Return the window of two-dimensional data in the units of the data.
 
     Example:
         >>> from eblvm_lit.data.toy import Checkerboard
@@ -71,7 +71,7 @@ def window_in_units(data: ArrayDataModule) -> Window:
 
 
 def _aspect(bounds: Window) -> str | float:
-    """Return equal units for both axes, or a square panel for a window that is far from a square.
+    """Return the aspect of a panel: equal units on both axes, or a square panel if the window is far from square.
 
     Columns of a table may have units that cannot be compared, such as metres and years.
     """

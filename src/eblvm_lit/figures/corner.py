@@ -1,4 +1,4 @@
-"""A corner plot: the pairs of columns of data and samples as dots, and each column as a histogram."""
+"""A corner plot of data and samples: scatter plots of pairs of columns, and a histogram of each column."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ N_BINS = 40
 
 
 class Corner(Picture):
-    """A figure of test examples and samples, in the data's units, for vectors other than points of the plane.
+    """A corner plot of test examples and samples, in the data's units, for vectors that are not two-dimensional.
 
-    Row i, column j < i of the panels shows columns j and i of the data as dots, and the diagonal the histogram of each
-    column. The windows contain most of the data: see :func:`~eblvm_lit.data.base.range_of`.
+    The panel in row i and column j < i is a scatter plot of columns j and i; the diagonal panels are histograms of the
+    columns. The windows contain most of the data: see :func:`~eblvm_lit.data.base.range_of`.
 
     Args:
-        n: Largest number of points, and number of samples.
-        max_columns: Largest number of columns that are drawn, the first ones.
+        n: Number of samples, and largest number of test examples.
+        max_columns: Largest number of columns; the first ones are drawn.
         sampler: The run's sampler, see :func:`~eblvm_lit.draws.choice.draws_of`.
 
     Example:
@@ -56,7 +56,7 @@ class Corner(Picture):
         self.sampler = sampler
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw the figure if the data are vectors but not points of the plane; see :meth:`Picture.draw`."""
+        """Draw the figure if the data are vectors that are not two-dimensional; see :meth:`Picture.draw`."""
         if data.image_shape is not None or tuple(data.event_shape) == (2,):
             return None
         draws = draws_of(method, data, self.sampler)

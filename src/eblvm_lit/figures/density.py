@@ -22,14 +22,14 @@ COLOURS = "magma"
 
 
 def cell_centres(bounds: Window, n: int) -> Tensor:
-    """Compute the centres of n x n cells that tile a window, shape (n, n, 2), float64; rows are y, columns x."""
+    """Compute the centres of n x n cells that tile a window, shape (n, n, 2), float64; axis 0 is y, axis 1 is x."""
     x, y = (low + (torch.arange(n, dtype=torch.float64) + 0.5) * ((high - low) / n) for low, high in bounds)
     return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
 
 
 @torch.no_grad()
 def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerated: int = 20) -> Tensor:
-    r"""Compute the density of a model of the plane, :math:`p(v) = e^{-F(v)} / Z`, on a grid.
+    r"""Compute the density of a two-dimensional model, :math:`p(v) = e^{-F(v)} / Z`, on a grid.
 
     Z is exact if :func:`exact_log_partition` can compute it; otherwise it is a sum over a grid on a window of nine
     times the area.
@@ -41,7 +41,7 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
         max_enumerated: Largest number of binary latents for which Z is computed by enumeration.
 
     Returns:
-        The density, shape (n, n), float64, on the CPU; rows are y, columns x.
+        The density, shape (n, n), float64, on the CPU; axis 0 is y, axis 1 is x.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -65,7 +65,7 @@ def density_on_grid(energy: MarginalEnergy, bounds: Window, n: int, max_enumerat
 
 
 class Density(Picture):
-    """A figure of the densities of two-dimensional data and of the model, in one window and on one colour scale.
+    """A figure of the densities of two-dimensional data and of the model, in the same window and colour scale.
 
     The left panel is a histogram of the training points, the right panel the density of the model. A good model has the
     same bright regions and as little mass between them. A bright region that is missing at the right is a mode that the
@@ -118,7 +118,7 @@ class Density(Picture):
         return figure
 
     def _histogram(self, v: Tensor, bounds: Window) -> Tensor:
-        """Compute the density of the data by a histogram, shape (n_bins, n_bins); rows are y, columns x."""
+        """Compute a histogram of the data v as a density, shape (n_bins, n_bins); axis 0 is y, axis 1 is x."""
         edges = [torch.linspace(*bound, self.n_bins + 1, dtype=torch.float64) for bound in bounds]
         counts = torch.histogramdd(v.double().cpu(), edges).hist
         area = math.prod((high - low) / self.n_bins for low, high in bounds)

@@ -29,7 +29,7 @@ MAX_BINS = 50
 
 
 class Energies(Picture):
-    r"""A figure of histograms of F(v), or of its bound, for training data, test data and uniform noise.
+    r"""A figure of histograms of F(v), or of its upper bound, for training data, test data and uniform noise.
 
     The left panel shows only the data: if training examples have lower energies than test examples, the model overfits.
     The right panel adds noise that is uniform between the smallest and the largest value of the data: a good model
@@ -70,7 +70,7 @@ class Energies(Picture):
         self.images = images
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs F or a bound of it and, with ``images``, a generator."""
+        """Return whether the figure can be drawn: it needs F or its upper bound and, with ``images``, a generator."""
         bounded = has_free_energy_bound(method.parts.energy, method.parts.posterior)
         return bounded and (self.images is None or self.images.supports(method, data))
 
@@ -123,7 +123,7 @@ def free_energies(
     generator: torch.Generator,
     n_particles: int,
 ) -> dict[str, np.ndarray] | None:
-    """Compute F(v), or its bound with a posterior, of each named set of examples; None if a value is not finite."""
+    """Compute F(v), or its upper bound, of each named set of examples; return None if a value is not finite."""
     found = {}
     for name, v in examples.items():
         v = v.to(device=method.device, dtype=method.dtype)
@@ -145,7 +145,7 @@ def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str
         >>> histograms(new_figure(4, 3).subplots(), {"test data": np.arange(3.0)}, "data", "F")
     """
     axes.set_title(title)
-    # The bins cover the range between quantiles, because a few outliers would make all bins too wide.
+    # The bins only cover a range of quantiles, because a few outliers would make all bins too wide.
     ends = np.array([np.quantile(numbers, [0.002, 0.998]) for numbers in values.values()])
     ends = ends[:, 0].min(), ends[:, 1].max()
     n_bins = min(MAX_BINS, math.ceil(2 * math.sqrt(min(map(len, values.values())))))

@@ -22,7 +22,7 @@ def encodes_images(method: Method, data: ArrayDataModule) -> bool:
 
 
 def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) -> Tensor:
-    """Return the first n test images of each given label; without class labels, the first test images.
+    """Return the first n test images with each given label or, without class labels, the first test images.
 
     Args:
         data: The data, after ``setup``.

@@ -16,7 +16,7 @@ __all__ = ["Filters"]
 
 
 class Filters(Picture):
-    """A figure of the columns of a GRBM's coupling U as images, each with its own grey scale; medium grey is zero.
+    """A figure of the columns of a GRBM's coupling matrix U as images, each on its own grey scale; medium grey is zero.
 
     A filter is, up to a factor, what a latent adds to the mean of v when it is 1. Filters with strokes or parts of
     objects show that the latents have learned something; filters that look like noise show that they have not been
@@ -42,12 +42,12 @@ class Filters(Picture):
 
     @torch.no_grad()
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw the figure if the model is a GRBM, coupled or not, of images; see :meth:`Picture.draw`."""
+        """Draw the figure if the model is a GRBM (coupled or not) and the data are images; see :meth:`Picture.draw`."""
         energy = method.parts.energy
         if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy):
             return None
         filters = energy.coupling().T[: self.n]
-        # the lower bound avoids 0 / 0 for a unit whose weights are all zero, which is drawn grey
+        # a unit whose weights are all zero is drawn grey: the lower bound avoids 0 / 0
         extremes = filters.abs().amax(1, keepdim=True).clamp_min(torch.finfo(filters.dtype).tiny)
         panel = f"filters, {len(filters)} of {energy.h_dim}", filters / extremes
         return image_grid([[panel]], data.image_shape, limits=(-1.0, 1.0))

@@ -1,4 +1,4 @@
-"""Figures of many small images: each panel is a board on which images are laid out in rows."""
+"""Figures of many small images: each panel is a grid of images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["image_grid", "label_rows", "tile"]
 def tile(
     images: Tensor, image_shape: tuple[int, int, int], background: float = 1.0, columns: int | None = None
 ) -> Tensor:
-    """Lay images out on a board, row by row, one pixel apart.
+    """Arrange images on a grid, row by row, with gaps of one pixel.
 
     Args:
         images: The images, shape (n, *event), each with C H W values.
@@ -59,7 +59,7 @@ def image_grid(
     Args:
         rows: The rows of panels; a panel is a pair of its title and its images, shape (n, *event).
         image_shape: The shape (C, H, W) of an image, with C = 1 (grey) or 3 (colour).
-        limits: The values that are drawn black and white.
+        limits: The values that are drawn black and white, respectively.
         columns: Number of images in a row of a panel; None chooses boards that are about square.
         width: The width of a panel, in inches.
         height_ratios: The heights of the rows of panels relative to each other; boards of the last row fill ``width``.
@@ -87,7 +87,7 @@ def image_grid(
 
 @styled
 def label_rows(panel: Axes, labels: Sequence[str], height: int) -> None:
-    """Write a label to the left of each row of images of a panel, and make its figure wider by the space for them.
+    """Write a label to the left of each row of images in a panel, and widen the figure to make space for the labels.
 
     Args:
         panel: A panel of :func:`image_grid`.

@@ -23,11 +23,11 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Inpainting"]
 
-GREY = 128  # colour of missing pixels
+GREY = 128  # grey value of missing pixels
 
 
 class Inpainting(Picture):
-    """A figure of test images in the first row, their known pixels in the second and completions below, each row named.
+    """A figure with labelled rows: test images, their known pixels, and the model's completions.
 
     A good completion continues the strokes at the edge of the known pixels, and the completions of one image differ
     where the known pixels leave a choice.
@@ -76,11 +76,11 @@ class Inpainting(Picture):
         self.name = "inpainting" if latents == "drawn" else "inpainting_posterior"
 
     def prepare(self) -> None:
-        """Check that the files which the mask needs exist."""
+        """Check that the files that the mask needs exist."""
         self.mask.prepare()
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs images, and a model with a free energy or real latents."""
+        """Return whether the figure can be drawn: it needs images, and a model with F(v) or real-valued latents."""
         encodes = self.latents != "posterior" or encodes_images(method, data)
         return data.image_shape is not None and can_inpaint(method.parts.energy) and encodes
 
@@ -89,7 +89,7 @@ class Inpainting(Picture):
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
-        times = (self.n_completions, *[1] * (v.ndim - 1))  # all first completions, then all second ones
+        times = (self.n_completions, *[1] * (v.ndim - 1))  # the first completion of each image, then the second of each
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
         h = None
         if self.latents == "posterior":

@@ -1,4 +1,4 @@
-"""A figure of samples at latents that lie between the latents of test images."""
+"""A figure of samples at latents interpolated between the latents of test images."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
 
-# the labels of the images in the published figures
+# the class labels of the images in the published figures: SQUARE for three images, LINE for two
 SQUARE = (0, 1, 4)
 LINE = (1, 7)
 
 
 class Interpolation(Picture):
-    r"""A figure of samples of p(v|h), or of G(h), at latents h between the latents of test images.
+    r"""A figure of samples of p(v|h), or of G(h), at latents h interpolated between the latents of test images.
 
     The latents lie on a parallelogram that the latents a, b and c of three images span, and on lines between the
     latents a and b of two images:
@@ -40,7 +40,7 @@ class Interpolation(Picture):
     et al. 2020, code (``shared_noise=false rho=null``), and Bao et al. 2021, code (``shared_noise=true``, with rho 1 on
     MNIST, 5 on CIFAR10 and 3 on CelebA).
 
-    Neighbours should change little, and images between two kinds should still look like images. Equal images
+    Neighbouring images should differ little, and images between two classes should still look like images. Equal images
     everywhere mean that v does not depend on the latents.
 
     Args:
@@ -91,7 +91,7 @@ class Interpolation(Picture):
         self.rho = rho
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs images, and a posterior or encoder with E(v, h) or G."""
+        """Return whether the figure can be drawn: it needs images, a posterior or an encoder, and E(v, h) or G(h)."""
         if self.sampler is None:
             return data.image_shape is not None and reconstructs(method.parts)
         return encodes_images(method, data)
@@ -109,7 +109,7 @@ class Interpolation(Picture):
         return image_grid([panels], data.image_shape, columns=self.n)
 
     def _drawn(self, method: Method, latents: list[Tensor], images: list[Tensor]) -> list[Tensor]:
-        """Return images at points between latents, one tensor for each set of two or three latents."""
+        """Return images at interpolated latents, one tensor for each set of two or three latents."""
         if self.sampler is None:
             return [decode(method.parts.decoding, interpolate(corners, self.n)) for corners in latents]
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
@@ -118,7 +118,7 @@ class Interpolation(Picture):
             return draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
-        """Return the images that define the lines: for each line two test images or, with rho, one training image."""
+        """Return the images that define each line: two test images, or one training image if ``self.rho`` is given."""
         if self.rho is None:
             return list(labelled_examples(data, LINE, self.n_lines))
         options = {"generator": generator, "device": generator.device}

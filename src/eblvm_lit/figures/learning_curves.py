@@ -24,7 +24,7 @@ __all__ = ["LearningCurves", "draw_curves"]
 NOT_CURVES = ("step", "epoch", "train/iterations_per_second")
 COLOUR_OF_SPLIT = {"train": COLOURS[0], "val": COLOURS[1]}
 SMOOTH_ABOVE = 60  # only curves with more points are smoothed
-WINDOW = 30  # the running mean averages over 1/30 of the curve
+WINDOW = 30  # the window of the running mean is 1/30 of the curve
 
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -65,7 +65,7 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
         True
     """
     curves = _merge_equal(curves_of(csv_path)) if Path(csv_path).is_file() else {}
-    # A number that never changes needs no panel, such as the true Fisher divergence of fixed data.
+    # A metric that never changes, such as the true Fisher divergence of fixed data, needs no panel.
     curves = {name: (x, y) for name, (x, y) in curves.items() if np.ptp(y) > 0} or curves
     if not curves:
         return None
@@ -85,7 +85,7 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
 
 
 def _merge_equal(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Merge equal curves of a split into one, with all of their names.
+    """Merge equal curves of the same split into one curve named after all of them.
 
     Example:
         >>> once = np.arange(2.0), np.ones(2)
@@ -106,13 +106,13 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
     open_frame(panel, name)
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ratio = math.inf if name.endswith("_lr") else DECADES  # learning rates always have a linear axis
+    ratio = math.inf if name.endswith("_lr") else DECADES  # learning rates always get a linear axis
     colour = COLOUR_OF_SPLIT.get(name.split("/")[0], INK)
     if len(y) <= SMOOTH_ABOVE:
         fit_axis(panel.yaxis, y, ratio=ratio)
         panel.plot(x, y, color=colour, linestyle="-", marker="o", markersize=2.5)
         return
-    # The axis covers a range of quantiles, because the first losses may be a thousand times larger than the last ones.
+    # The axis covers a range of quantiles, because the first losses may be a thousand times as large as the last ones.
     low, high = np.quantile(y, [0.005, 0.98])
     logarithmic = fit_axis(panel.yaxis, [low, high], ratio=ratio)
     panel.plot(x, y, color=colour, linestyle="-", linewidth=0.5, alpha=0.3)
@@ -126,9 +126,9 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
 class LearningCurves(Picture):
     """A figure of the learning curves of a run, read from its metrics file.
 
-    There is one panel for each number, with the iterations along the horizontal axis; long curves are drawn pale, with
+    There is one panel for each metric, with the iterations along the horizontal axis; long curves are drawn pale, with
     their running mean on top. The losses of the levels need not fall: score-matching losses have a floor that is not 0,
-    and the losses of energies that are trained against a generator go up and down. Look whether val/ numbers still
+    and the losses of energies that are trained against a generator go up and down. Check whether val/ metrics still
     improve at the end, and whether a gradient norm grows.
 
     Args:

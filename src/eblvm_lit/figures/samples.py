@@ -24,12 +24,12 @@ __all__ = ["Samples"]
 
 
 class Samples(Picture):
-    """A figure of samples beside the same number of training examples: dots in the plane, or images.
+    """A figure of samples beside the same number of training examples, as images or as points in the plane.
 
     Compare the two panels: are samples as sharp and as varied as the data? Samples that are all alike, or noise, may be
     the fault of the sampler as well as of the model: compare two samplers before you judge the model.
 
-    The samples are drawn in the run's way, which :func:`~eblvm_lit.draws.choice.draws_of` chooses, with the run's seed.
+    The samples are drawn with the run's seed, in the way that :func:`~eblvm_lit.draws.choice.draws_of` chooses.
     With Gibbs sampling, dots are samples of p(v|h) at the chains' last latents, and images are the means E[v|h], as in
     Bao et al. 2020.
 
@@ -90,11 +90,11 @@ class Samples(Picture):
         shown = plane(figure, window_in_units(data), ("data", draws.title), data.column_names)
         for axes, (_, v) in zip(shown, panels, strict=True):
             axes.scatter(*data.in_units(v).T, s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
-        figure.draw_without_rendering()  # panels of fixed aspect need two layout passes; saving does only one
+        figure.draw_without_rendering()  # panels with a fixed aspect need two layout passes, but saving does only one
         return figure
 
     def _draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Return what draws the samples; None for chains of images that take minutes, unless ``deep_images`` is true.
+        """Return the draws to show; None if ``deep_images`` is false and chains of images would take minutes.
 
         Images are the conditional means E[v|h] if the sampler can compute them.
         """

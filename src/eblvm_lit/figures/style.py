@@ -40,7 +40,7 @@ DPI = 150
 TICK_STEPS = [1, 2, 2.5, 5, 10]
 DECADES = 100.0  # an axis is logarithmic if the largest number is at least this multiple of the smallest
 
-# The colours of Okabe and Ito, which colour-blind readers can distinguish, without the pale yellow. In grey prints, and
+# The colours of Okabe and Ito, except the pale yellow; colour-blind readers can distinguish them. In grey prints, and
 # if there are more than seven curves, dashes and markers distinguish the curves.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", INK)
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
@@ -56,7 +56,7 @@ STYLE = {
     **{f"{axis}tick.minor.{key}": value for axis in "xy" for key, value in (("width", 0.4), ("size", 1.5))},
     **{"lines.linewidth": 1.3, "lines.markersize": 3},
     "axes.prop_cycle": cycler(color=COLOURS) + cycler(linestyle=[DASHES[i % len(DASHES)] for i in range(len(COLOURS))]),
-    **{"pdf.fonttype": 42, "svg.fonttype": "none"},  # embed TrueType fonts: publishers refuse Type 3 fonts
+    **{"pdf.fonttype": 42, "svg.fonttype": "none"},  # embed TrueType fonts, because publishers reject Type 3 fonts
 }
 
 styled = matplotlib.rc_context(STYLE)
@@ -77,7 +77,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
-    """Style axes for curves and points: no frame at the top and on the right, and a light grid.
+    """Style axes for curves and points: remove the top and right spines, and add a light grid.
 
     Args:
         axes: The axes.
@@ -91,7 +91,7 @@ def open_frame(axes: Axes, title: str | None = None, grid: str = "y") -> None:
 
 
 def fit_axis(axis: Axis, values: np.ndarray | Sequence[float], *, n_ticks: int = 5, ratio: float = DECADES) -> bool:
-    """Choose the scale and the ticks of an axis: logarithmic for positive numbers of different orders of magnitude.
+    """Choose the ticks of an axis and its scale: logarithmic for positive numbers that span orders of magnitude.
 
     Tick labels show complete numbers such as 2.5e-05: a common factor beside the axis would overlap the title.
 
@@ -132,7 +132,7 @@ def _plain(value: float, _: int | None = None) -> str:
 
 @styled
 def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png",), dpi: int = DPI) -> list[Path]:
-    """Write a figure to one file per format, atomically, including legends beside its axes.
+    """Write a figure, including legends beside the axes, atomically to one file per format.
 
     Args:
         figure: The figure.
@@ -146,10 +146,10 @@ def save(figure: Figure, stem: Path, formats: Sequence[str] = ("png",), dpi: int
     Raises:
         DataError: If a file cannot be written.
     """
-    logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs a line for each table of a font in a PDF
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # fontTools logs a line for each font table in a PDF
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
-    beside = [*figure.get_default_bbox_extra_artists(), *legends]  # some legends are excluded from the layout
+    beside = [*figure.get_default_bbox_extra_artists(), *legends]  # include legends that the layout ignores
     for path in paths:
         options = {"format": path.suffix[1:], "dpi": dpi, "bbox_inches": "tight", "bbox_extra_artists": beside}
         write_whole(path, partial(figure.savefig, **options))

@@ -19,7 +19,7 @@ from eblvm_lit.methods.base import Method
 __all__ = ["PosteriorMap"]
 
 PERPLEXITY = 30.0  # scikit-learn's default
-MAX_CLASSES = 20  # more colours could not be distinguished
+MAX_CLASSES = 20  # above this number, colours could not be distinguished
 
 
 class PosteriorMap(Picture):
@@ -49,7 +49,7 @@ class PosteriorMap(Picture):
         self.n = n
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs a posterior or an encoder of at least two latents."""
+        """Return whether the figure can be drawn: it needs a posterior or an encoder with at least two latents."""
         encoding = method.parts.encoding
         return encoding is not None and encoding.h_dim > 1 and len(data.splits.test) > 2
 
@@ -72,7 +72,7 @@ class PosteriorMap(Picture):
 
 
 def scatter(axes: Axes, points: np.ndarray, labels: np.ndarray | None, names: tuple[str, ...] | None) -> None:
-    """Draw points in the colours of their labels, with a legend; without labels in one colour.
+    """Draw points, coloured by label and with a legend if they have labels.
 
     Args:
         axes: The axes in which they are drawn.

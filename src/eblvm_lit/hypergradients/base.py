@@ -32,7 +32,7 @@ LinearMap = Callable[[Params], Params]
 
 
 class BilevelProblem(NamedTuple):
-    r"""The bi-level problem min over theta of J(theta, phi*(theta)), phi*(theta) = argmin over phi of G(theta, phi).
+    r"""The bi-level problem: minimise J(theta, phi*(theta)) over theta, where phi*(theta) minimises G(theta, phi).
 
     If several processes share a minibatch, J and G are means over this process' examples.
 
@@ -69,12 +69,12 @@ class BilevelProblem(NamedTuple):
     latent_noise: Tensor | None = None
 
     def whole(self, tensors: Params) -> Params:
-        """Return the means over the whole minibatch, given the means over this process' examples."""
+        """Convert means over this process' examples to means over the whole minibatch."""
         return tensors if self.mean is None else self.mean(tensors)
 
 
 class LowerLevel(NamedTuple):
-    """The parts of the lower level, by which phi is fitted; a hypergradient checks them before it is used.
+    """The components of the lower level, which each hypergradient checks for compatibility.
 
     Attributes:
         energy: The model.
@@ -104,7 +104,7 @@ class HypergradientStep(NamedTuple):
 
 
 class Hypergradient(ABC):
-    """An estimator of dJ(theta, phi*(theta))/dtheta at the current phi, which it does not change.
+    """An estimator of dJ(theta, phi*(theta))/dtheta at the current phi; the estimator does not change phi.
 
     Attributes:
         n_draws: The number of draws of lower-level noise that the estimator uses.
@@ -119,29 +119,29 @@ class Hypergradient(ABC):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, for the line that a run prints first."""
+        """Return a short name of the hypergradient, for the first line that a run prints."""
         return type(self).__name__
 
     def check(self, lower: LowerLevel) -> None:  # noqa: B027 - most hypergradients fit every lower level
-        """Raise a ConfigError for a lower level that this hypergradient does not fit.
+        """Raise a ConfigError if this hypergradient cannot be used with the lower level.
 
         Raises:
-            ConfigError: If the parts do not fit. The message says which parts would fit.
+            ConfigError: If it cannot be used. The message says what can be used instead.
         """
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the initial values of the tensors that are kept from one iteration to the next, and in checkpoints."""
+        """Return the initial values of the tensors that persist between iterations and are saved in checkpoints."""
         return {}
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of the hypergradient, the most effective first."""
+        """Return advice on how to reduce the memory of the hypergradient, ordered from most to least effective."""
         return []
 
     @abstractmethod
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J and estimate its hypergradient with respect to theta.
+        """Compute the upper loss J, and estimate its hypergradient with respect to theta.
 
         Args:
             problem: The functions J and G, and the optimizer that minimises G.
@@ -153,16 +153,16 @@ class Hypergradient(ABC):
 
 
 def adam_preconditioner(problem: BilevelProblem) -> LinearMap:
-    r"""Return a function that divides by :math:`D = \sqrt{\hat s} + \varepsilon` of the lower level's Adam.
+    r"""Return a function that divides a vector by Adam's denominator :math:`D = \sqrt{\hat s} + \varepsilon`.
 
-    :math:`\hat s` are Adam's present second moments, corrected for their bias.
+    :math:`\hat s` are the current bias-corrected second moments of the lower level's Adam.
     """
     root = cast(Adam, problem.optimizer).root(problem.state)
     return lambda w: tree_map(torch.div, w, root)
 
 
 def needs_adam(lower: LowerLevel) -> None:
-    """Raise a ConfigError for a lower-level optimizer without second moments.
+    """Raise a ConfigError if the lower-level optimizer has no second moments.
 
     Raises:
         ConfigError: If the optimizer is not Adam.

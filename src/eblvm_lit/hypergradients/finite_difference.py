@@ -17,7 +17,7 @@ __all__ = ["AdamAdjoint", "FiniteDifference", "difference_product"]
 
 
 def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params, radius: float) -> Params:
-    r"""Approximate the mixed second derivative of G times a vector w by a central difference.
+    r"""Approximate the mixed second derivative of the lower loss G times a vector w by a central difference.
 
     .. math:: \partial_\theta \partial_\phi G\, w \approx
         \frac{\partial_\theta G(\theta, \phi + \epsilon w) - \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon},
@@ -33,7 +33,7 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
         {'t': tensor(2.)}
     """
     size = norm(w)
-    # If w is zero, the product is zero for every step length; this one avoids a division by zero.
+    # If w is zero, the product is zero for every epsilon; epsilon = radius avoids a division by zero.
     epsilon = radius / torch.where(size > 0, size, torch.ones_like(size))
     sides = []
     for sign in (1, -1):
@@ -43,7 +43,7 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
 
 
 class AdamAdjoint(AdjointHypergradient):
-    r"""The implicit hypergradient whose adjoint w is computed with Adam's diagonal in place of the Hessian.
+    r"""The implicit hypergradient with Adam's diagonal preconditioner in place of the lower level's Hessian.
 
     .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
 
@@ -64,11 +64,11 @@ class AdamAdjoint(AdjointHypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words."""
+        """Return a short name of the hypergradient."""
         return "implicit hypergradient with Adam's diagonal"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError for a lower level that Adam does not optimize.
+        """Raise a ConfigError if the lower level is not optimized by Adam.
 
         Raises:
             ConfigError: If the lower level's optimizer is not Adam.
@@ -78,12 +78,12 @@ class AdamAdjoint(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w = -alpha D^-1 dJ/dphi, and no tensors for the next iteration."""
+        """Return the adjoint -alpha D^-1 dJ/dphi with Adam's denominator D; nothing is kept for the next iteration."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 
 class FiniteDifference(AdjointHypergradient):
-    r"""The implicit hypergradient whose mixed derivative is a difference of gradients, see :func:`difference_product`.
+    r"""The implicit hypergradient, where :func:`difference_product` approximates the mixed second derivative.
 
     .. math:: \partial_\theta J + \frac{\partial_\theta G(\theta, \phi + \epsilon w) -
         \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon}, \quad \epsilon = r / \|w\|
@@ -114,15 +114,15 @@ class FiniteDifference(AdjointHypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, which begins with the name of ``inner``."""
+        """Return a short name of the hypergradient, which starts with the name of the adjoint."""
         return f"{self.inner.title}, mixed product by a finite difference"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError for a lower level that the adjoint does not fit."""
+        """Raise a ConfigError if the adjoint cannot be used with the lower level."""
         self.inner.check(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the initial values of the tensors that the adjoint keeps."""
+        """Return the initial values of the tensors that the adjoint keeps between iterations."""
         return self.inner.init_state(phi)
 
     def adjoint(
@@ -132,5 +132,5 @@ class FiniteDifference(AdjointHypergradient):
         return self.inner.adjoint(problem, theta, phi, outer, state)
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """Approximate the mixed derivative times w by a central difference."""
+        """Approximate the mixed second derivative of G times the adjoint w by a central difference."""
         return difference_product(problem, theta, phi, w, self.radius)

@@ -19,7 +19,7 @@ __all__ = ["FixedPoint"]
 
 
 class FixedPoint(Hypergradient):
-    r"""The gradient of J at a posterior that depends on theta through mean-field steps, while phi is fixed.
+    r"""The gradient of J through mean-field steps, which make the posterior depend on theta although phi is fixed.
 
     .. math:: \lambda^*(v) = T(\lambda^*(v); v, \theta), \quad
         T(\lambda; v, \theta) = -\nabla_m E_{q_\lambda}[E(v, h; \theta)]
@@ -85,14 +85,15 @@ class FixedPoint(Hypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, with the number of steps."""
+        """Return a short name of the hypergradient, with the number of steps."""
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError for a posterior without natural parameters, or without a precision that is to be stepped.
+        """Raise a ConfigError if the posterior does not support natural-gradient steps with these settings.
 
         Raises:
-            ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and it is binary.
+            ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and the posterior
+                is binary.
         """
         posterior = lower.posterior
         if not posterior.has_natural_params:
@@ -109,7 +110,7 @@ class FixedPoint(Hypergradient):
     def steps(
         self, posterior: Posterior, energy: LatentEnergy, q_params: DistributionParams, noise: Tensor
     ) -> DistributionParams:
-        """Return the parameters of q(h|v) after the n natural-gradient steps."""
+        """Return the distribution parameters of q(h|v) after n natural-gradient steps."""
         for i in range(self.n_steps):
             particles = noise[i * self.n_particles : (i + 1) * self.n_particles] if self.n_particles else None
             q_params = posterior.natural_gradient_step(
@@ -120,7 +121,10 @@ class FixedPoint(Hypergradient):
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J, at the refined posterior or at phi, and its gradient through the steps."""
+        """Compute the upper loss J, and its gradient with respect to theta through the natural-gradient steps.
+
+        J is evaluated at the refined posterior or, if ``value="phi"``, at phi.
+        """
         posterior = cast(Posterior, problem.posterior)
         noise = cast(Tensor, problem.latent_noise)
         constant_energy = bind(cast(Energy, problem.energy), detached(theta))
@@ -129,7 +133,9 @@ class FixedPoint(Hypergradient):
             refined = self.steps(posterior, energy, q_params, noise)
             if self.value == "step":
                 return refined
-            # Subtracting the same steps at constant theta leaves the value lambda_phi and the steps' theta-derivative.
+            # The steps at theta and at a constant copy of theta have the same result, so their difference is zero, but
+            # its derivative with respect to theta is that of the steps. Adding the difference to lambda_phi therefore
+            # keeps the value and adds the derivative.
             constant = self.steps(posterior, constant_energy.at(v), q_params, noise)
             return tree_map(lambda q, moved, same: q + (moved - same), q_params, refined, constant)
 

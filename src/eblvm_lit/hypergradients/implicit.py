@@ -32,7 +32,7 @@ def _dot(a: Params, b: Params) -> Tensor:
 
 
 def _slope(problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Tensor:
-    """Compute the directional derivative of G in phi along w."""
+    """Compute the directional derivative of the lower loss G with respect to phi along w."""
     return _dot(grad(problem.lower, argnums=1)(theta, phi, 0), w)
 
 
@@ -61,7 +61,7 @@ def mixed_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params
 def conjugate_gradient(
     matvec: LinearMap, b: Params, n_terms: int, *, start: Params | None = None, precondition: LinearMap | None = None
 ) -> Params:
-    """Solve A x = b for a symmetric A by n_terms steps of preconditioned conjugate gradient.
+    """Solve A x = b for a symmetric A with ``n_terms`` steps of the preconditioned conjugate gradient method.
 
     If A is not positive along a search direction, as a noisy Hessian far from the lower optimum may be, the iteration
     stops and returns the solution in the subspace that it has searched so far.
@@ -104,10 +104,10 @@ def conjugate_gradient(
 
 
 def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Params:
-    r"""Approximate :math:`A^{-1} b` by :math:`\alpha \sum_{i<n} (I - \alpha A)^i b`.
+    r"""Approximate :math:`A^{-1} b` by n terms of a Neumann series, :math:`\alpha \sum_{i<n} (I - \alpha A)^i b`.
 
-    If alpha is the step size of plain gradient descent, this equals the result of unrolling n_terms steps of that
-    descent, which start at the lower optimum. ``step_size`` is alpha, ``n_terms`` is n.
+    If alpha is the step size of plain gradient descent, this equals the result of unrolling n_terms steps that
+    start at the lower optimum. ``step_size`` is alpha, ``n_terms`` is n.
 
     Example:
         >>> neumann(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 60, 0.1)
@@ -148,22 +148,22 @@ class AdjointHypergradient(Hypergradient):
         """
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """Multiply the mixed second derivative of G by w."""
+        """Multiply the mixed second derivative of G by the adjoint w."""
         return mixed_product(problem, theta, phi, w)
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at the current phi, and its hypergradient with respect to theta."""
+        """Compute the upper loss J at the current phi, and its hypergradient with respect to theta."""
         (direct, outer), value = grad_and_value(problem.upper, argnums=(0, 1))(theta, phi)
-        # The linear system is that of the whole minibatch, so that all processes find the same w.
+        # The linear system uses the whole minibatch, so that all processes compute the same w.
         w, kept = self.adjoint(problem, theta, phi, problem.whole(outer), state or {})
         indirect = self.mixed(problem, theta, phi, w)
         return HypergradientStep(value, tree_map(torch.add, direct, indirect), kept)
 
 
 class CurvatureHypergradient(AdjointHypergradient):
-    r"""The base of adjoints that use products with the damped curvature of G, :math:`\partial_\phi^2 G + \lambda I`.
+    r"""The base class of hypergradients that use the damped curvature of G, :math:`\partial_\phi^2 G + \lambda I`.
 
     Args:
         damping: The number lambda, which is added to the diagonal of the curvature.
@@ -176,7 +176,7 @@ class CurvatureHypergradient(AdjointHypergradient):
         self.curvature = curvature
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the Fisher information is to replace the Hessian of a divergence other than KL.
+        """Raise a ConfigError if ``curvature="fisher"`` is used with a divergence other than KL.
 
         Raises:
             ConfigError: If ``curvature="fisher"`` and the lower level's divergence is not KL.
@@ -188,8 +188,8 @@ class CurvatureHypergradient(AdjointHypergradient):
             )
 
     def curvature_product(self, problem: BilevelProblem, theta: Params, phi: Params) -> LinearMap:
-        """Return a function that multiplies by the damped curvature of the whole minibatch's G."""
-        information: Any = problem.information  # not None if curvature="fisher", because check has passed
+        """Return a function that multiplies a vector by the damped curvature of G on the whole minibatch."""
+        information: Any = problem.information  # check ensures that it is not None if curvature="fisher"
 
         def matvec(w: Params) -> Params:
             product = information(phi, w) if self.curvature == "fisher" else hessian_product(problem, theta, phi, w)
@@ -199,7 +199,7 @@ class CurvatureHypergradient(AdjointHypergradient):
 
 
 class Implicit(CurvatureHypergradient):
-    r"""The implicit-function hypergradient, which solves a linear system with the lower level's Hessian.
+    r"""The implicit-function hypergradient, computed by solving a linear system with the lower level's Hessian.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G \, w, \quad
         (\partial_\phi^2 G + \lambda I)\, w = -\partial_\phi J
@@ -250,13 +250,13 @@ class Implicit(CurvatureHypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, with the number of terms."""
+        """Return a short name of the hypergradient, with the number of terms."""
         return f"implicit hypergradient of {self.n_terms} terms"
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return w, an approximation of -(damped curvature)^-1 dJ/dphi, and no tensors for the next iteration."""
+        """Approximate the adjoint w = -(damped curvature)^-1 dJ/dphi; nothing is kept for the next iteration."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

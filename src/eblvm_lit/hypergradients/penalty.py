@@ -25,7 +25,11 @@ __all__ = ["Penalty"]
 
 
 class Penalty(Hypergradient):
-    r"""The gradient in theta of J plus a penalty, :math:`J(\theta, y) + \lambda (G(\theta, y) - \min_z G(\theta, z))`.
+    r"""The gradient with respect to theta of the upper loss J plus a penalty that replaces the lower level.
+
+    .. math:: J(\theta, y) + \lambda\, (G(\theta, y) - \min_z G(\theta, z))
+
+    The steps of y and z, and the gradient, are
 
     .. math:: y \leftarrow y - \alpha D^{-1} (\partial_\phi G(\theta, y) + \partial_\phi J(\theta, y) / \lambda), \quad
         z \leftarrow z - \alpha D^{-1} \partial_\phi G(\theta, z)
@@ -80,11 +84,11 @@ class Penalty(Hypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, with the number of steps."""
+        """Return a short name of the hypergradient, with the number of steps."""
         return f"first-order penalty hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the preconditioner needs Adam and the lower level does not use it.
+        """Raise a ConfigError if the preconditioner needs Adam but the lower level uses another optimizer.
 
         Raises:
             ConfigError: If ``preconditioner="adam"`` and the lower level's optimizer is not Adam.
@@ -93,14 +97,14 @@ class Penalty(Hypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the initial difference y - z, which is zero, and the initial lambda."""
+        """Return zeros as the initial difference of the parameters y and z, and the initial penalty weight lambda."""
         shift = torch.zeros_like(flatten(phi))
         return {"penalty_shift": shift, "penalty_multiplier": shift.new_tensor(self.multiplier)}
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at y, and the gradient of J plus the penalty with respect to theta."""
+        """Compute the upper loss J at the parameters y, and the theta-gradient of J plus the penalty."""
         state = state or self.init_state(phi)
         multiplier = state["penalty_multiplier"]
         y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)
@@ -120,7 +124,7 @@ class Penalty(Hypergradient):
     def fit(
         self, problem: BilevelProblem, theta: Params, phi: Params, shift: Params, multiplier: Tensor
     ) -> tuple[Params, Params]:
-        """Return y and z after the steps of this iteration, in which both use the same noise."""
+        """Return the parameters y and z after this iteration's steps, which use the same noise for y and for z."""
         lr = problem.lr if self.step_size is None else self.step_size
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
 

@@ -18,7 +18,7 @@ __all__ = ["Unroll"]
 
 
 class Unroll(Hypergradient):
-    r"""The gradient of :math:`J(\theta, \hat\phi^N(\theta))`, which differentiates through N lower-level steps.
+    r"""The gradient of :math:`J(\theta, \hat\phi^N(\theta))`, computed by differentiating through N lower-level steps.
 
     .. math:: \hat\phi^0 = \phi, \quad \hat\phi^n = \hat\phi^{n-1} - \alpha\, \partial_\phi G(\theta, \hat\phi^{n-1})
 
@@ -65,17 +65,17 @@ class Unroll(Hypergradient):
 
     @property
     def title(self) -> str:
-        """Return the number of unrolled steps, as ``N = ...``."""
+        """Return the number of unrolled steps in the form ``N = ...``."""
         return f"N = {self.n_draws}"
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of the gradient: fewer unrolled steps, or none."""
+        """Return advice on how to reduce the memory of the gradient: fewer unrolled steps, or no unrolling."""
         return [f"lower n_unroll (N={self.n_draws})", "use hypergradient=implicit"] if self.n_draws else []
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute J at the unrolled phi, and its gradient with respect to theta."""
+        """Compute the upper loss J at phi after N unrolled steps, and the gradient of J with respect to theta."""
         descended = problem.lower_gradient or grad(problem.lower, argnums=1)
         rule, lr = (problem.optimizer, problem.lr) if self.rule is None else (self.rule, self.rule.lr)
 
@@ -83,8 +83,8 @@ class Unroll(Hypergradient):
             unrolled = phi
             moments = problem.state if self.rule is None else rule.init(phi)
             for i in range(self.n_draws):
-                # Each step uses the gradient of the whole minibatch's G. If each process unrolled the steps on its own
-                # examples, the mean of their hypergradients would differ from that of one process.
+                # Each step uses the gradient of G on the whole minibatch. If each process unrolled steps on its own
+                # examples, the mean of the resulting hypergradients would differ from a single process' hypergradient.
                 grads = descended(theta, unrolled, i)
                 grads = grads if problem.mean is None else problem.mean(grads)
                 unrolled, moments = rule.update(unrolled, grads, moments, lr)

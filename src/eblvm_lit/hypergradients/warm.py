@@ -18,7 +18,7 @@ __all__ = ["Warm"]
 
 
 class Warm(CurvatureHypergradient):
-    r"""The implicit hypergradient whose linear system is solved along with training, a few steps in each iteration.
+    r"""The implicit hypergradient with a warm-started linear solver that makes a few steps in each iteration.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
         w \leftarrow w - \rho\, D^{-1} ((\partial_\phi^2 G + \lambda I)\, w + \partial_\phi J)
@@ -73,11 +73,11 @@ class Warm(CurvatureHypergradient):
 
     @property
     def title(self) -> str:
-        """Return the hypergradient's name in a few words, with the number of steps."""
+        """Return a short name of the hypergradient, with the number of steps."""
         return f"warm-started implicit hypergradient, {self.n_steps} step{'s' if self.n_steps > 1 else ''} an iteration"
 
     def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError for a divergence or an optimizer that does not fit the curvature or preconditioner.
+        """Raise a ConfigError if these settings do not support the lower level's divergence or optimizer.
 
         Raises:
             ConfigError: If ``curvature="fisher"`` without a KL divergence, or ``preconditioner="adam"`` without Adam.
@@ -87,14 +87,14 @@ class Warm(CurvatureHypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the initial w, which is zero, and the number of iterations so far."""
+        """Return a zero vector as the initial adjoint w, and zero as the count of iterations."""
         w = torch.zeros_like(flatten(phi))
         return {"adjoint": w, "adjoint_age": torch.zeros((), dtype=torch.int64, device=w.device)}
 
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return w after the steps of this iteration, and the tensors to keep."""
+        """Return the adjoint w after the steps of this iteration, and the tensors to keep for the next one."""
         age = state["adjoint_age"]
         flat = state["adjoint"]
         if self.reset_every is not None:
@@ -103,7 +103,7 @@ class Warm(CurvatureHypergradient):
         return w, {"adjoint": flatten(w), "adjoint_age": age + 1}
 
     def solve(self, problem: BilevelProblem, matvec: LinearMap, outer: Params, w: Params) -> Params:
-        """Move w by ``n_steps`` steps towards the solution of A w = -dJ/dphi, where ``matvec`` multiplies by A."""
+        """Improve the solution w of A w = -dJ/dphi by ``n_steps`` solver steps, where ``matvec`` multiplies by A."""
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
         if self.step_size is None:
             b = tree_map(torch.neg, outer)

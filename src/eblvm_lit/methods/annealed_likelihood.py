@@ -27,7 +27,7 @@ __all__ = ["AnnealedLikelihood"]
 
 
 class AnnealedLikelihood(Method):
-    r"""Maximum likelihood of noised data with chains that start hot, cool down, stay at T = 1 for a while, and restart.
+    r"""Maximum likelihood on noised data, with chains that are annealed from a high temperature to T = 1 and restarted.
 
     .. math:: \mathrm{mean}\, F(v + \sigma \epsilon) - \mathrm{mean}\, F(x), \quad F(v) = E(v, \mathbb{E}_q[h|v])
 
@@ -123,7 +123,7 @@ class AnnealedLikelihood(Method):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the number of chains and their temperatures."""
+        """Return a readable name of the method, with the number of chains and their temperature schedule."""
         return (
             f"AnnealedLikelihood: maximum likelihood by {self.n_chains:,} chains, {self.n_falling} moves from "
             f"T = {self.temperature:g} to 1 and {self.n_held} there"
@@ -148,11 +148,11 @@ class AnnealedLikelihood(Method):
         return set(self.persistent_buffers())
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the chains, and the number of moves since each started."""
+        """Return the states of the chains and their ages, which count the moves since each chain started."""
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}
 
     def free_energy(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return F at a state's parameters, as a function that maps v (B, *event) to (B,)."""
+        """Return the free energy F, a function of v (B, *event) with values (B,), for the parameters in ``state``."""
         energy = bind(self.energy, state.theta)
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy
@@ -169,13 +169,16 @@ class AnnealedLikelihood(Method):
             self.start(self._data.as_float(train[rows.to(train.device)]).to(self.chain_v), generator)
 
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Start the chains at noised examples v (n_chains, *event), with evenly spread ages."""
+        """Start the chains at noised examples v (n_chains, *event), and spread their ages evenly."""
         age = torch.arange(len(v), device=v.device) * (self.n_falling + self.n_held) // len(v)
         self.chain_v.copy_(self.objective.perturb(v, self.objective.noise(v, (), generator)))
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw restart points and momenta, each (n_moves, n, D), and uniform numbers (n_moves, n), for n chains."""
+        """Draw the random numbers of n chains: restart points, momenta, and uniform numbers for the acceptance.
+
+        The restart points and momenta have shape (n_moves, n, D), the uniform numbers have shape (n_moves, n).
+        """
         flat = like.flatten(1)
         return {
             "start": 0.5 + flat.new_empty(n_moves, *flat.shape).normal_(generator=generator),
@@ -186,7 +189,7 @@ class AnnealedLikelihood(Method):
     def moved(
         self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the chains (B, *event) and their ages after the moves, and the mean acceptance rate of the last move.
+        """Return the chains (B, *event) and their ages after all moves, and the last move's mean acceptance rate.
 
         The number of moves is that of the entries of ``noise``. A chain that has reached its full age restarts.
         """
@@ -205,9 +208,9 @@ class AnnealedLikelihood(Method):
         return flat.view_as(x).detach(), age, acceptance
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of the data's noise and of the chains."""
+        """Draw the noise that perturbs the data, and the random numbers of the chains."""
         chains = v.new_empty(self.n_chains, *v.shape[1:])
-        if self._noise_axes is None:  # found before the first iteration is compiled, which could not draw noise
+        if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
             self._noise_axes = row_axes(
                 lambda n: self._move_noise(v.new_empty(n, *v.shape[1:]), 2, torch.Generator(v.device))
             )
@@ -217,7 +220,7 @@ class AnnealedLikelihood(Method):
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Move the chains, then make a step on the model along the likelihood gradient from the chains at T = 1."""
+        """Move the chains, then update the model with the likelihood gradient estimated from the chains at T = 1."""
         chains = state.minibatch.of(self.n_chains, v.device)
         own = chains.rows_of(state.buffers)
         drawn = chains.rows_of(noise["chains"], self._noise_axes)
@@ -231,17 +234,17 @@ class AnnealedLikelihood(Method):
             F = self.free_energy(state.at(theta=theta))
             return F(points).mean() - (weights * F(x)).mean()
 
-        with torch.autocast(v.device.type, enabled=False):  # bfloat16 rounds a small difference of means too much
+        with torch.autocast(v.device.type, enabled=False):  # bfloat16 is too coarse for a small difference of means
             grads, value = grad_and_value(loss)(state.theta)
         kept = {"chain_v": chains.gather(x), "chain_age": chains.gather(age)}
         return self.update(state, "model", value, grads, {"acceptance": acceptance}, kept)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the denoising score matching loss of F, shape (B,), because the likelihood would need log Z."""
+        """Compute the denoising score matching loss of the free energy, shape (B,); the likelihood would need log Z."""
         noise = self.objective.noise(v, (), generator)
         F = self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)
 
     def check_processes(self, size: int) -> None:
-        """Raise a ConfigError if the chains cannot be divided among ``size`` processes."""
+        """Raise a ConfigError if there are too few chains to divide among ``size`` processes."""
         check_shared(self.n_chains, size, "chains (method.n_chains)")

@@ -30,7 +30,7 @@ from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["PRIOR_STATISTICS", "Method"]
 
-PRIOR_STATISTICS = "prior_statistics"  # the checkpoint's key of the values that Method.load_prior_statistics loads
+PRIOR_STATISTICS = "prior_statistics"  # the checkpoint key of the values that Method.load_prior_statistics loads
 
 
 class Method(
@@ -43,7 +43,7 @@ class Method(
         "train/*_grad_norm": Quantity(0, "", "the norm of a level's gradient, before clipping"),
     },
 ):
-    """The base class of all methods.
+    """The base class of all training methods.
 
     A subclass writes its paper's algorithm as :meth:`iteration`, with the paper's order of steps and symbols.
 
@@ -94,15 +94,15 @@ class Method(
     @property
     @abstractmethod
     def parts(self) -> MethodParts:
-        """Return the parts of this method (energy, posterior, ...); a part that it does not have is None."""
+        """Return the method's energy, posterior and other components; those that it does not have are None."""
 
     @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """Return the networks by name: ``theta`` (the model), ``phi`` (the posterior), ..."""
+        """Return the networks by name, such as ``theta`` (the model) and ``phi`` (the posterior)."""
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the parameter group of each optimizer, by the name under which its steps are logged.
+        """Return one parameter group for each optimizer, keyed by the name under which its steps are logged.
 
         The name is ``model``, or ``lower`` and ``upper`` for a method with two levels.
         """
@@ -117,37 +117,37 @@ class Method(
 
     @abstractmethod
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the loss by which checkpoints are selected, for each example, shape (B,)."""
+        """Compute the loss of each example, shape (B,); its mean is used to select the best checkpoint."""
 
     @property
     def title(self) -> str:
-        """Return the method's name in words with its main numbers, for the line that a run prints first."""
+        """Return a readable name of the method with its main settings, for the first line that a run prints."""
         return type(self).__name__
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Return the shape of one v."""
+        """Return the shape of one example v."""
         return cast(Energy, self.parts.energy).event_shape  # a method without an energy overrides this property
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the buffers, by name, that an iteration changes and a checkpoint contains."""
+        """Return, by name, the buffers that iterations update and checkpoints contain."""
         return {}
 
     def unshared_buffers(self) -> set[str]:
-        """Return the names of the buffers that only training needs, and that a shared model therefore leaves out."""
+        """Return the names of the buffers that only training needs; a shared model does not include them."""
         return set()
 
     def load_prior_statistics(self, values: Params) -> None:
-        """Load the batch-normalisation statistics of a generator that were stored with its parameters.
+        """Load a generator's batch-normalisation statistics, which were stored together with its parameters.
 
         A method without such a generator ignores them.
         """
 
     def keep_examples(self, n: int) -> None:
-        """Resize the buffers named in :attr:`per_example` to n training examples, unless they have that size."""
+        """Resize the buffers in :attr:`per_example` to n training examples, unless they already have this size."""
 
     def check_batch_size(self, n: int) -> None:
-        """Raise a ConfigError if batches of n examples cannot be used.
+        """Raise a ConfigError if the method cannot use batches of n examples.
 
         It is called before the first iteration, with every batch size that the run will have.
 
@@ -158,7 +158,9 @@ class Method(
             self.parts.objective.check_batch_size(n)
 
     def check_processes(self, size: int) -> None:
-        """Raise a ConfigError if ``size`` processes cannot train this method; called before the first iteration.
+        """Raise a ConfigError if the method cannot be trained by ``size`` processes.
+
+        It is called before the first iteration.
 
         Raises:
             ConfigError: If something other than the minibatch, such as the persistent chains, cannot be divided
@@ -166,7 +168,7 @@ class Method(
         """
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice on a quantity of :attr:`diagnostics` that is not finite; None if there is no advice on it.
+        """Return advice for a quantity in :attr:`diagnostics` that is not finite, or None if there is no advice.
 
         ``quantity`` is the name of the quantity without that of its parameter group.
         """
@@ -177,14 +179,14 @@ class Method(
         return None if self.parts.objective is None else self.parts.objective.float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, the most effective first."""
+        """Return advice on how to reduce the memory of an iteration, ordered from most to least effective."""
         return ["lower data.batch_size"]
 
     # ------------------------------------------------------------------ the steps of an iteration
 
     @cached_property
     def groups(self) -> dict[str, ParamGroup]:
-        """Return the groups of :meth:`param_groups`, which are built only once."""
+        """Return the parameter groups; :meth:`param_groups` is called only once, and its result is cached."""
         return self.param_groups()
 
     @cached_property
@@ -196,12 +198,12 @@ class Method(
         return {name: (group, 0) for name, group in self.groups.items()}
 
     def rates_at(self, iteration: int, total: int) -> dict[str, float]:
-        """Compute the learning rates of iteration 0, 1, ... in a run of ``total`` iterations, by their names."""
+        """Compute the learning rates, by name, at an iteration (counted from 0) of a run of ``total`` iterations."""
         rules = {name: (group.optimizer, iteration + ahead) for name, (group, ahead) in self.rates.items()}
         return {name: rule.schedule(rule.lr, at, total) for name, (rule, at) in rules.items()}
 
     def descend(self, state: TrainState, name: str, loss: Callable[[Params], Tensor]) -> TrainState:
-        """Make one step of a group's optimizer that decreases the mean of a loss.
+        """Take one optimizer step on a parameter group to decrease the mean of a loss.
 
         Args:
             state: The state before the step.
@@ -234,7 +236,7 @@ class Method(
         diagnostics: Params | None = None,
         buffers: Params | None = None,
     ) -> TrainState:
-        """Make one step of a group's optimizer along a gradient.
+        """Take one optimizer step on a parameter group with the given gradient.
 
         The gradient is averaged over processes and clipped, the parameters are updated, and the loss, the gradient and
         the diagnostics are recorded.
@@ -270,19 +272,19 @@ class Method(
         )
 
     def live_state(self) -> TrainState:
-        """Return the current parameters and buffers as a state without optimizers, for the validation loss."""
+        """Return the current parameters and buffers as a state without optimizer states, for the validation loss."""
         params = {name: params_of(network) for name, network in self.networks().items()}
         return TrainState(params, {}, {}, self.persistent_buffers())
 
     def train_state(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
-        """Return the state before the next iteration; its tensors are those of the modules, not copies."""
+        """Return the state before the next iteration; it contains the modules' own tensors, not copies."""
         states = {name: optimizer.functional_state() for name, optimizer in optimizers.items()}
         return self.live_state()._replace(optimizers=states, lrs=dict(lrs))
 
     def run_iteration(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
-        """Run one iteration, write its result into the tensors of ``state``, and return its record."""
-        # While compiling, the step is pure and its results are copied, because the compiler fuses both into one kernel.
-        # An eager step overwrites the tensors of the state itself, which saves the copies.
+        """Run one iteration, write its results into the tensors of ``state``, and return the values to log."""
+        # A compiled step is pure, and its results are then copied; the compiler fuses the step and the copy into one
+        # kernel. An eager step saves the copy by overwriting the tensors of the state in place.
         pure = torch.compiler.is_compiling()
         after = self.iteration(state._replace(in_place=not pure), v, noise)
         with torch.no_grad():
@@ -294,7 +296,7 @@ class Method(
         return after.record()
 
     def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of one iteration and run the iteration, compiled or eagerly with plain autograd."""
+        """Draw the noise of one iteration and run the iteration, either compiled or eagerly with plain autograd."""
         noise = minibatch.draw(self.draw_noise, v, generator)
         if self.compiled is not None and minibatch is WHOLE:
             return self.compiled(state, v, noise)
@@ -318,12 +320,12 @@ class Method(
 
     @property
     def iterations_done(self) -> int:
-        """Return the number of iterations so far."""
+        """Return the number of iterations that have been run."""
         return self.trainer.global_step
 
     @property
     def current_state(self) -> TrainState | None:
-        """Return the current state with the optimizers' states; None before training, and None in a loaded model."""
+        """Return the current state with the optimizer states; None before training or if the model was loaded."""
         return self.__dict__.get("_state")
 
     @property
@@ -357,13 +359,13 @@ class Method(
             )
         self.compiled = None
         self._generator = torch.Generator(self.device)
-        # All processes have the same noise seed: each draws the noise of the whole minibatch and keeps that of its own
-        # examples.
+        # All processes have the same noise seed. Each of them draws the noise of the whole minibatch and keeps only the
+        # noise of its own examples.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
         self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
 
     def on_train_start(self) -> None:
-        """Build the state of the parameters, buffers and optimizers from which every iteration starts."""
+        """Build the training state (parameters, buffers, optimizer states) that every iteration reads and updates."""
         found = self.optimizers()
         wrapped = found if isinstance(found, list) else [found]
         raw = [cast(StatefulOptimizer, optimizer.optimizer) for optimizer in wrapped]
@@ -382,7 +384,7 @@ class Method(
             iteration = self.trainer.global_step
             state = self._state
             self._set_rates(iteration)
-            # Consecutive seeds make sure that two iterations of one run never draw the same noise.
+            # Consecutive seeds ensure that no two iterations of a run draw the same noise.
             generator = self._generator.manual_seed((self._noise_seed + iteration) % 2**32)
             minibatch = WHOLE if self.trainer.world_size == 1 else minibatch_of(v, self._data.rows_at(iteration))
             if self.per_example:
@@ -393,16 +395,17 @@ class Method(
                 return
 
     def _set_rates(self, iteration: int) -> None:
-        """Set the learning rates of an iteration, also in the optimizers, where Lightning's callbacks read them."""
+        """Set the learning rates of an iteration, and copy them to the PyTorch optimizers, which callbacks read."""
         for name, lr in self.rates_at(iteration, self.trainer.max_steps).items():
             self._lrs[name].fill_(lr)
             if name in self._raw:
                 self._raw[name].param_groups[0]["lr"] = lr
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Set Lightning's batch counts to the number of finished blocks of iterations, which it takes for batches.
+        """Recompute Lightning's batch counts from the number of completed iterations.
 
-        A batch of Lightning is a block of iterations, whose length may differ between the stored run and this one.
+        Lightning counts a block of iterations as one batch. The length of a block may differ between the stored run
+        and this one.
         """
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         done = checkpoint["eblvm_lit"]["iteration"] // self._data.iterations_per_batch
@@ -411,21 +414,24 @@ class Method(
             counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the version, method, iteration and configuration as plain containers, which load without pickled code."""
+        """Add the version, method, iteration and configuration to the checkpoint as plain containers.
+
+        Plain containers can be loaded without unpickling code.
+        """
         own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
         checkpoint["eblvm_lit"] = own | {"config": self.description}
 
     def on_validation_epoch_start(self) -> None:
-        """Set the sum of the validation losses and the number of their examples to zero."""
+        """Reset the sum of the validation losses and the count of examples to zero."""
         self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
-        """Add the losses of the examples v to the running sum, with the same noise in every validation."""
-        if len(v) == 0:  # each process receives whole batches, and there may be fewer batches than processes
+        """Add the losses of the examples v to the running sum; every validation run uses the same noise."""
+        if len(v) == 0:  # this process has no batch, because there are fewer batches than processes
             return
         rank, size = rank_and_size()
         generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
-        # torch.autograd instead of torch.func, as in eager iterations: only it can recompute activations to save memory
+        # Like eager iterations, this uses torch.autograd; torch.func cannot recompute activations to save memory.
         with plain_autograd():
             loss = self.validation_loss(v, generator).detach()
         self._validated += torch.tensor([loss.mean().item() * len(v), len(v)], dtype=torch.float64)

@@ -30,7 +30,7 @@ __all__ = ["BiSM"]
 
 
 class BiSM(Method):
-    r"""The method of bi-level score matching, called BiSSM, BiDSM or BiMDSM after its objective.
+    r"""Bi-level score matching, which is called BiSSM, BiDSM or BiMDSM, depending on its objective.
 
     .. math:: \min_\theta J(\theta, \phi^*(\theta)), \quad \phi^*(\theta) = \arg\min_\phi G(\theta, \phi)
 
@@ -57,7 +57,7 @@ class BiSM(Method):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -118,7 +118,7 @@ class BiSM(Method):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with its objective, the number K of lower steps, and the hypergradient."""
+        """Return a readable name of the method, with its objective, number K of lower steps, and hypergradient."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
@@ -133,7 +133,7 @@ class BiSM(Method):
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Return the learning rates of both groups, and that of the unrolled steps if it differs."""
+        """Return the learning rates of both groups, and that of the unrolled steps if it is different."""
         ahead = self.hypergradient.lr_ahead
         return {**super().rates, "unrolled": (self.groups["lower"], ahead)} if ahead else super().rates
 
@@ -183,7 +183,7 @@ class BiSM(Method):
         minibatch: Minibatch = WHOLE,
         refine: Refinement | None = None,
     ) -> Tensor:
-        """Compute the upper loss J for each example, averaged over the L latents, shape (B,).
+        """Compute the upper loss J for each example, shape (B,), as the mean over the L sampled latents.
 
         If ``refine`` is given, it is applied to q(h|v; phi) first.
         """
@@ -197,7 +197,7 @@ class BiSM(Method):
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper and lower losses J and G on a minibatch, and all else that a hypergradient needs."""
+        """Return the upper loss J, the lower loss G and the other inputs of the hypergradient, for one minibatch."""
         upper = noise["upper"]
         own = noise["hypergradient"]
         return BilevelProblem(
@@ -214,14 +214,14 @@ class BiSM(Method):
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the upper loss J at the current theta and phi, for each example, shape (B,)."""
+        """Compute the upper loss J of each example at the current theta and phi, shape (B,)."""
         live = self.live_state()
         data = self.objective.noise(v, (), generator)
         noise = {"data": data, "latent": self.posterior.noise((self.n_particles,), v, generator)}
         return self.upper_loss(live.theta, live.phi, v, noise)
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: in bfloat16, derivatives of the lower level are inaccurate.
+        """Return why the method needs float32: derivatives of the lower level are inaccurate in bfloat16.
 
         In bfloat16 the relative error of the hypergradient was 16 % for N = 2, and 1 % for N = 0.
         """

@@ -24,7 +24,7 @@ __all__ = ["ContrastiveDivergence"]
 
 
 class ContrastiveDivergence(Method):
-    r"""The methods CD-k and PCD-k: maximum likelihood with a negative phase of k Markov-chain steps.
+    r"""Contrastive divergence, CD-k and PCD-k: maximum likelihood with a negative phase of k Markov-chain steps.
 
     .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
 
@@ -87,7 +87,7 @@ class ContrastiveDivergence(Method):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with k."""
+        """Return a readable name of the method, with the number k of chain steps."""
         if self.n_chains is None:
             return f"CD: contrastive divergence, k = {self.chain.n_steps}"
         return f"PCD: persistent contrastive divergence, {self.n_chains:,} chains, k = {self.chain.n_steps}"
@@ -102,22 +102,22 @@ class ContrastiveDivergence(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the method's energy as its only part."""
+        """Return the energy, the only component of this method."""
         return MethodParts(energy=self.energy)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the persistent chains, and the flag that says whether they have started."""
+        """Return the states of the persistent chains, and a flag that is true once they have started."""
         names = ["chain_started", *(f"chain_{name}" for name in self._lasting)] if self._lasting else []
         return {name: self.get_buffer(name) for name in names}
 
     def unshared_buffers(self) -> set[str]:
-        """Return the names of the persistent chains and of the flag for their start, which only training needs."""
+        """Return the names of all persistent buffers, because only training needs the chains."""
         return set(self.persistent_buffers())
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of both phases."""
         n = len(v) if self.n_chains is None else self.n_chains
-        if self._noise_axes is None:  # found before the first iteration is compiled, which could not draw noise
+        if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
             self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
         return {
             "positive": self.chain.start_noise(self.energy, v, generator),
@@ -139,18 +139,18 @@ class ContrastiveDivergence(Method):
 
     @staticmethod
     def energy_of(energy: Energy, state: State) -> Tensor:
-        """Compute the energy that training lowers at the data and raises at the chains, shape (B,)."""
+        """Compute the energy that training lowers at the data and raises at the chains' states, shape (B,)."""
         return energy_of(energy, state)
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """Return the persistent buffers after the phases of an iteration."""
+        """Return the persistent buffers after both phases of an iteration."""
         lasting = {f"chain_{name}": chains.gather(negative[name]) for name in self._lasting}
         if lasting:
             lasting["chain_started"] = torch.ones_like(state.buffers["chain_started"])
         return lasting
 
     def phases(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> tuple[State, State]:
-        """Return the states after the positive and the negative phase.
+        """Return the chain states after the positive phase and those after the negative phase.
 
         Args:
             energy: The model.
@@ -169,32 +169,34 @@ class ContrastiveDivergence(Method):
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """Return the minibatch, with latents for it if the chain has latents."""
+        """Return the minibatch and, if the chain has latents, a sample of its latents."""
         return self.chain.start(energy, v, noise)
 
     def chains_of(self, minibatch: Minibatch, device: torch.device) -> Minibatch:
-        """Return the set of chains that an iteration moves: one for each example, or the persistent ones."""
+        """Return the set of chains that an iteration moves: one chain per example, or the persistent chains."""
         if self.n_chains is None:
             return minibatch
         return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
-        """Return the states of the persistent chains, or states at which to start them if they have not started."""
+        """Return the states of the persistent chains, or the states ``new`` if these chains have not started yet."""
         rows = torch.arange(n_chains, device=new["v"].device) % len(new["v"])
         started = buffers["chain_started"]
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""Compute the squared error :math:`\|v - E[v'|h]\|^2` of a reconstruction, or that of a drawn v', shape (B,).
+        r"""Compute the squared reconstruction error of each example, shape (B,).
 
-        The reconstruction is one step of the chain, from v to latents h and back.
+        The reconstruction is one step of the chain, from v to latents h and back to v'. The error is
+        :math:`\|v - E[v'|h]\|^2` for the mean of p(v'|h), or :math:`\|v - v'\|^2` for a sample if
+        ``validation="draw"``.
         """
         state = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
         drawn = self.chain.reconstruct(self.energy, state, generator if self.validation == "draw" else None)
         return sum_event((v - drawn).square())
 
     def check_processes(self, size: int) -> None:
-        """Raise a ConfigError if the persistent chains cannot be divided among ``size`` processes."""
+        """Raise a ConfigError if there are too few persistent chains to divide among ``size`` processes."""
         if self.n_chains is not None:
             check_shared(self.n_chains, size, "persistent chains (method.n_chains)")
 

@@ -27,7 +27,7 @@ __all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    r"""Compute the bracket, the quantity whose mean a critic f maximises, for each example.
+    r"""Compute the expression in brackets of :class:`FisherCritic`, whose mean the critic f is trained to maximise.
 
     .. math:: s^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2
 
@@ -55,7 +55,7 @@ def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor)
 
 
 class FisherCritic(LossMethod):
-    r"""The method that estimates the Fisher divergence of the data from a fixed model, by training a critic f.
+    r"""Estimation of the Fisher divergence between the data and a fixed model by training a critic f.
 
     .. math:: D_F(p_D \| p_\theta) = \tfrac12 E_{p_D} \|s_\theta(v) - \nabla_v \log p_D(v)\|^2
         = \max_f E_{p_D} [s_\theta(v)^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2]
@@ -80,7 +80,7 @@ class FisherCritic(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the estimator does not fit the energy, or if the parts do not fit together.
+        ConfigError: If the estimator is incompatible with the energy, or if the components are incompatible.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -127,7 +127,7 @@ class FisherCritic(LossMethod):
         return self.score.function(self.energy_at(state.theta), self.posterior_at(state), v, noise)(v)
 
     def field(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return the critic's function f, at the state's parameters."""
+        """Return the critic as a function f, with the parameters in ``state``."""
         network = bind(self.critic, state.params["critic"])
         if not self.residual:
             return network
@@ -136,7 +136,7 @@ class FisherCritic(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words."""
+        """Return a readable name of the method."""
         return f"{type(self).__name__}: the Fisher divergence of a fixed model, by a critic"
 
     def networks(self) -> dict[str, nn.Module]:
@@ -144,20 +144,20 @@ class FisherCritic(LossMethod):
         return {**super().networks(), "critic": self.critic}
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of one evaluation of the bracket."""
+        """Draw the random numbers of one evaluation of :func:`bracket`."""
         signs = torch.randint(2, v.shape, generator=generator, device=v.device)
         score = self.score.noise(self.energy, self.posterior, v, generator)
         return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on phi, then one step on the critic, with the model's score as a constant."""
+        """Make K steps on the posterior, if any, then one step on the critic with the model's score as a constant."""
         state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])
         return self.descend(state, self.level, loss)
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute minus the bracket for each example, shape (B,)."""
+        """Compute the critic's loss of each example, shape (B,), which is the negative of :func:`bracket`."""
         s = self.model_score(state, v, noise["score"]).detach()
         return self._loss(state, s, v, noise["u"], state.params["critic"])
 
@@ -165,12 +165,12 @@ class FisherCritic(LossMethod):
         return -bracket(self.field(state.at(critic=critic)), s, v, u)
 
     def bracket(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the bracket for each example, shape (B,); its mean estimates the Fisher divergence."""
+        """Compute :func:`bracket` for each example, shape (B,); its mean estimates the Fisher divergence."""
         return -self.validation_loss(v, generator)
 
 
 class VaGESFisher(FisherCritic):
-    r"""The method that estimates the Fisher divergence by a critic, with VaES as the model's score.
+    r"""Estimation of the Fisher divergence by training a critic, with VaES as the model's score.
 
     It is a :class:`FisherCritic` whose score is estimated with particles from a posterior:
 
@@ -192,7 +192,7 @@ class VaGESFisher(FisherCritic):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -225,7 +225,7 @@ class VaGESFisher(FisherCritic):
             energy=energy,
             critic=critic,
             optimizer=optimizer,
-            # One set of particles is enough, because the theta-gradient of the score is not needed.
+            # One set of particles is enough, because the score is not differentiated with respect to theta.
             score=VariationalScore(n_particles=n_particles, covariance=Dropped(), sets="shared"),
             posterior=posterior,
             divergence=divergence,

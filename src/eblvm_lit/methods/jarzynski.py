@@ -23,11 +23,10 @@ from eblvm_lit.samplers.chains.base import NegativePhase, energy_of
 
 __all__ = ["Jarzynski", "systematic"]
 
-# To initialise the walkers: the number of examples at which chains start, the number of steps of these chains, and the
-# number of draws from the fitted normal, from which the walkers are resampled.
-N_EXAMPLES = 1000
-N_STEPS = 100
-N_DRAWS = 10_000
+# Settings for the initialisation of the walkers (see Jarzynski.start).
+N_EXAMPLES = 1000  # the number of training examples at which chains are started
+N_STEPS = 100  # the number of steps of these chains
+N_DRAWS = 10_000  # the number of draws from the fitted normal distribution, from which the walkers are resampled
 
 
 def systematic(weights: Tensor, u: Tensor, n: int) -> Tensor:
@@ -58,7 +57,7 @@ def log_mean_exp(x: Tensor) -> Tensor:
 
 
 class Jarzynski(ContrastiveDivergence):
-    r"""Maximum likelihood by persistent chains that carry weights: walkers X_i with log-weights A_i.
+    r"""Maximum likelihood with weighted persistent chains, called walkers: states X_i with log-weights A_i.
 
     .. math:: \nabla\, \mathrm{mean}\, F(v) - \sum_i w_i \nabla F(X_i), \quad w = \mathrm{softmax}(A), \qquad
         \log Z = \log \mathrm{mean}_i\, e^{A_i}
@@ -120,14 +119,14 @@ class Jarzynski(ContrastiveDivergence):
             energy=energy, chain=chain.weighted(), optimizer=optimizer, n_chains=n_chains, seed=seed, compile=compile
         )
         self.resample_below = resample_below
-        # This buffer contains A + F(X), the log of the volume that a walker represents: for every theta, the walker's
-        # log-weight A is this number minus F(X).
+        # This buffer contains A + F(X), the log of the volume that each walker represents. Subtracting F(X) at any
+        # theta gives the walker's log-weight A for this theta.
         self._lasting.append("volume")
         self.register_buffer("chain_volume", torch.zeros(n_chains))
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the number of walkers and k."""
+        """Return a readable name of the method, with the number of walkers and the number k of chain steps."""
         return f"Jarzynski: maximum likelihood by {self.n_chains:,} weighted walkers, k = {self.chain.n_steps}"
 
     @property
@@ -136,7 +135,7 @@ class Jarzynski(ContrastiveDivergence):
         return MethodParts(energy=self.energy, log_z=self.log_partition())
 
     def unshared_buffers(self) -> set[str]:
-        """Return no names, because a shared model needs the walkers and their volumes to estimate log Z."""
+        """Return the empty set, because a shared model needs all buffers of the walkers to estimate log Z."""
         return set()
 
     def on_fit_start(self) -> None:
@@ -148,7 +147,7 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Draw the first walkers where the model has most of its mass.
+        """Draw the initial walkers in the region where the model has most of its mass.
 
         Chains that start at v (n, *event) find this mass. A normal distribution is fitted to their last states, and
         the walkers are resampled from its draws, weighted by the ratio of the model's density to the normal's.
@@ -175,11 +174,11 @@ class Jarzynski(ContrastiveDivergence):
         self.get_buffer("chain_started").fill_(True)
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of both phases, and of resampling."""
+        """Draw the random numbers of both phases and of the resampling step."""
         return {**super().draw_noise(v, generator), "resampling": torch.rand((), generator=generator, device=v.device)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run one iteration of Carbone et al. 2023, Algorithm 1, in which each process moves its own walkers."""
+        """Run one iteration of Carbone et al. 2023, Algorithm 1; each process moves its share of the walkers."""
         energy = bind(self.energy, state.theta)
         chains = self.chains_of(state.minibatch, v.device)
         positive = self.positive_phase(energy, state, v, noise["positive"])
@@ -207,11 +206,11 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def log_partition(self) -> Tensor:
-        """Estimate log Z at the current parameters, with the walkers' weights for these parameters."""
+        """Estimate log Z at the current parameters from the walkers' weights at these parameters."""
         X = {name: self.get_buffer(f"chain_{name}") for name in self.chain.shapes(self.energy)}
         return log_mean_exp(self.chain_volume - energy_of(self.energy, X))
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the negative log-likelihood, or -log p(v, h) if F is not tractable, shape (B,)."""
+        """Compute the negative log-likelihood, or -log p(v, h) if the free energy is not tractable, shape (B,)."""
         positive = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
         return energy_of(self.energy, positive) + self.log_partition()

@@ -23,12 +23,13 @@ from eblvm_lit.samplers.latent_chains import PosteriorChain, posterior_energy, p
 
 __all__ = ["LEBM"]
 
-# Latents of the prior and of the posteriors are of order one. A root mean square above this value means divergence.
+# Samples of the prior and of the posterior are of order one. If their root mean square exceeds this value, the chain
+# has diverged.
 DIVERGED = 1e4
 
 
 class LEBM(Method):
-    r"""Maximum likelihood training of a latent-space energy-based prior and its generator, with short-run chains.
+    r"""Maximum likelihood training of a latent-space energy-based prior and a generator, with short-run chains.
 
     .. math:: \nabla_\alpha: \; \mathrm{mean}\, \nabla_\alpha f(h^+) - \mathrm{mean}\, \nabla_\alpha f(h^-), \quad
         \nabla_\beta: \; \mathrm{mean}\, \nabla_\beta \|v - g(h^+)\|^2 / (2 \sigma^2)
@@ -89,7 +90,7 @@ class LEBM(Method):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the numbers of Langevin steps."""
+        """Return a readable name of the method, with the numbers of Langevin steps of both chains."""
         n = self.prior_langevin.n_steps
         m = self.posterior_langevin.n_steps
         return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
@@ -107,19 +108,19 @@ class LEBM(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy, with Langevin chains of the posterior as the encoder."""
+        """Return the energy, and an encoder that samples the posterior with Langevin chains."""
         encoder = PosteriorChain(energy=self.energy, langevin=self.posterior_langevin, seed=self.seed)
         return MethodParts(energy=self.energy, encoder=encoder)
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, dict[str, Tensor]]:
-        """Draw, for each of the two chains, its start (B, H) and the noise of its steps (n_steps, B, H)."""
+        """Draw the initial states (B, H) and the step noise (n_steps, B, H) of the prior and the posterior chains."""
         return {
             "prior": self.chain_noise(self.prior_langevin, v, generator),
             "posterior": self.chain_noise(self.posterior_langevin, v, generator),
         }
 
     def chain_noise(self, langevin: Langevin, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers of one chain for each v."""
+        """Draw the random numbers of one Langevin chain for each example v."""
         start = torch.randn(len(v), self.energy.h_dim, generator=generator, dtype=v.dtype, device=v.device)
         return {"start": start, "steps": langevin.noise(start, generator)}
 
@@ -140,24 +141,24 @@ class LEBM(Method):
             "prior": {"prior_rms": self.rms(state, negative)},
             "generator": {"posterior_rms": self.rms(state, positive)},
         }
-        for name, group in self.groups.items():  # a step on alpha, the parameters of f, then one on beta, those of g
+        for name, group in self.groups.items():  # first a step on the prior f, then a step on the generator g
             state = self.update(state, name, terms[name], group.of(grads), sizes[name])
         return state
 
     @staticmethod
     def rms(state: TrainState, h: Tensor) -> Tensor:
-        """Return the root mean square of the minibatch's latents; it is set to infinity if they have diverged."""
+        """Return the root mean square of the minibatch's latents, or infinity if the latents have diverged."""
         rms = state.minibatch.mean(h.square().mean()).sqrt()
         return torch.where(rms < DIVERGED, rms, math.inf)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""Compute the squared error :math:`\|v - g(h^+)\|^2` of the reconstructions, shape (B,)."""
+        r"""Compute the squared error :math:`\|v - g(h^+)\|^2` for posterior samples :math:`h^+`, shape (B,)."""
         noise = self.chain_noise(self.posterior_langevin, v, generator)
         h = run_chain(self.posterior_langevin, posterior_energy(self.energy, v), noise)
         return sum_event((v - self.energy.decode(h)).square())
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for a chain that diverges, or None for other quantities."""
+        """Return advice if ``quantity`` shows that a chain diverges, or None otherwise."""
         steps = {
             "prior_rms": ("latent_langevin", self.prior_langevin),
             "posterior_rms": ("method.posterior_langevin", self.posterior_langevin),

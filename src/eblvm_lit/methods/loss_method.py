@@ -28,10 +28,10 @@ __all__ = ["LossMethod", "score_of_model"]
 
 
 def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Posterior | None = None) -> ScoreEstimator:
-    """Check that a score estimator fits the energy, and return it; the default is the exact score.
+    """Return the score estimator after checking that it works with the energy; the default is the exact score.
 
     Raises:
-        ConfigError: If the estimator does not fit the energy, or needs a posterior and none is given.
+        ConfigError: If the estimator is incompatible with the energy, or needs a posterior and none is given.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -49,7 +49,7 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Post
 
 
 class LossMethod(Method):
-    """A method that makes one gradient step on one loss in each iteration. A subclass writes ``noise`` and ``loss``.
+    """A method that takes one gradient step on one loss per iteration. Subclasses implement ``noise`` and ``loss``.
 
     The loss that training minimises is also the validation loss. If the loss needs a posterior q(h|v; phi), the
     subclass calls :meth:`fit_posterior` in its constructor. Each iteration then makes K steps on phi before the step on
@@ -117,7 +117,7 @@ class LossMethod(Method):
         objective: Objective | None = None,
         lower_noise: LowerNoise = "fresh",
     ) -> None:
-        """Add a lower level, which fits q by K steps in each iteration before the step on the loss.
+        """Add a lower level: in each iteration, K steps fit the posterior q before the step on the loss.
 
         If posterior and divergence are both None, the method has no lower level.
 
@@ -131,7 +131,7 @@ class LossMethod(Method):
             lower_noise: ``fresh`` or ``shared``, as in :class:`~eblvm_lit.methods.posterior_fit.PosteriorFit`.
 
         Raises:
-            ConfigError: If only one of posterior and divergence is given, or if the parts do not fit together.
+            ConfigError: If only one of posterior and divergence is given, or if the components are incompatible.
         """
         if posterior is None and divergence is None:
             return
@@ -166,7 +166,7 @@ class LossMethod(Method):
         return bind(self.energy, theta)
 
     def posterior_at(self, state: TrainState) -> Posterior | None:
-        """Return the posterior with the parameters of a state; None if the method has no posterior."""
+        """Return the posterior with the parameters in ``state``, or None if the method has no posterior."""
         return None if self.posterior is None else bind(self.posterior, state.phi)
 
     @abstractmethod
@@ -175,10 +175,10 @@ class LossMethod(Method):
 
     @abstractmethod
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the loss of each example of v (B, *event) at the state's parameters, shape (B,)."""
+        """Compute the loss of each example of v (B, *event) with the parameters in ``state``, shape (B,)."""
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the parameter group of the posterior, if there is one, and that of the network trained by the loss."""
+        """Return the parameter groups of the posterior, if there is one, and of the network that the loss trains."""
         lower = {} if self.fit is None else {"lower": ParamGroup("phi", self.lower_optimizer)}
         return {**lower, self.level: ParamGroup(self.trained, self.optimizer)}
 
@@ -187,7 +187,7 @@ class LossMethod(Method):
         return fit.noise(v, self.n_lower_steps, generator)
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """Return the points at which the k-th lower step fits q, which are the data by default."""
+        """Return the points at which the k-th lower step fits the posterior; by default they are the data."""
         return v
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class LossMethod(Method):
         return {**lower, self.level: self.noise(v, generator)}
 
     def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make the K steps on phi; without a posterior, return the state unchanged."""
+        """Make the K steps on the posterior's parameters phi; without a posterior, return the state unchanged."""
         if self.fit is None:
             return state
         for k in range(self.n_lower_steps):
@@ -206,7 +206,7 @@ class LossMethod(Method):
         return state
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on phi, then one step on the loss at the new phi."""
+        """Make K steps on the posterior's parameters phi, then one step on the loss at the new phi."""
         state = self.fitted(state, v, noise)
 
         def loss(params: Params) -> Tensor:
@@ -215,5 +215,5 @@ class LossMethod(Method):
         return self.descend(state, self.level, loss)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the training loss at the current parameters, for each example, shape (B,)."""
+        """Compute the training loss of each example at the current parameters, shape (B,)."""
         return self.loss(self.live_state(), v, self.noise(v, generator))

@@ -86,7 +86,7 @@ class ParticleML(ContrastiveDivergence):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the number of particles and k."""
+        """Return a readable name of the method, with the number of particles and the number k of chain steps."""
         of_data = "one for each example" if self.per_example else "p(h|v) for each example"
         return (
             f"ParticleML: maximum likelihood by {self.n_chains:,} particles of the model and {of_data}, "
@@ -94,14 +94,14 @@ class ParticleML(ContrastiveDivergence):
         )
 
     def keep_examples(self, n: int) -> None:
-        """Draw the first h_n from N(0, I) for n training examples, unless there are n particles already."""
+        """Draw the initial particles h_n from N(0, I) for n training examples, unless n particles already exist."""
         if not self.per_example or len(self.latents) == n:
             return
         drawn = torch.randn(n, self.energy.h_dim, generator=keyed_generator(self.seed, "latents"))
         self.register_buffer("latents", drawn.to(self.latents))
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the particles of the model and those of the training examples."""
+        """Return the particles of the model and the particles h_n of the training examples."""
         return {**super().persistent_buffers(), **{name: self.get_buffer(name) for name in self.per_example}}
 
     @staticmethod
@@ -110,7 +110,7 @@ class ParticleML(ContrastiveDivergence):
         return energy.energy(state["v"], state["h"])
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """Return the minibatch, and its particles h_n after their steps."""
+        """Return the minibatch, and the particles h_n of its examples after the steps of this iteration."""
         if not self.per_example:
             return super().positive_phase(energy, state, v, noise)
         rows = state.minibatch.rows
@@ -119,7 +119,7 @@ class ParticleML(ContrastiveDivergence):
         return {"v": v, "h": self.chain.latents(energy, v, h, noise)}
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """Return all particles after the phases of an iteration."""
+        """Return all particles after both phases of an iteration."""
         kept = super().kept(state, chains, positive, negative)
         if self.per_example:
             indices = self._indices(state, positive["v"])
@@ -131,10 +131,10 @@ class ParticleML(ContrastiveDivergence):
 
     @staticmethod
     def _indices(state: TrainState, v: Tensor) -> Tensor:
-        """Return the training-split indices of all examples in the minibatch, of which this process has the part v."""
+        """Return the training-split indices of the whole minibatch, of which ``v`` is this process' shard."""
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for particles that diverge, or None for other quantities."""
+        """Return advice on diverging particles if ``quantity`` is the loss, or None otherwise."""
         hint = "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."
         return hint if quantity == "loss" else None

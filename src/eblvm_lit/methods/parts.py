@@ -18,7 +18,7 @@ __all__ = ["MethodParts"]
 
 
 class MethodParts(NamedTuple):
-    """The networks that a method trains, and the losses it trains them with; a missing part is None.
+    """The networks that a method trains, and the losses that it minimises; missing ones are None.
 
     Attributes:
         energy: The energy E(v, h) or F(v); None for a method without an energy, such as the VAE.
@@ -43,14 +43,14 @@ class MethodParts(NamedTuple):
 
     @property
     def decoding(self) -> nn.Module | None:
-        """Return the module that maps h (B, H) to v (B, *event), or None if there is none.
+        """Return the module that maps latents h (B, H) to v (B, *event), or None if there is none.
 
-        It is the generator inside a latent-prior energy, or else the method's generator.
+        The module is the generator inside a latent-prior energy, or else the method's generator.
         """
         energy = self.energy
         return cast(nn.Module, energy.generator) if isinstance(energy, LatentPriorEnergy) else self.generator
 
     @property
     def encoding(self) -> Any:
-        """Return the part that maps v (B, *event) to h (B, H): the posterior, or else the encoder, or None."""
+        """Return the network that maps v (B, *event) to latents h (B, H): the posterior, the encoder, or None."""
         return self.posterior if self.posterior is not None else self.encoder

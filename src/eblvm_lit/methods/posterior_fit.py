@@ -22,7 +22,7 @@ LowerNoise = Literal["fresh", "shared"]
 
 
 class PosteriorFit:
-    r"""The lower-level loss G, a divergence of q(h|v; phi) from p(h|v; theta) that K steps on phi minimise.
+    r"""The lower level: K steps on phi that minimise the loss G, a divergence of q(h|v; phi) from p(h|v; theta).
 
     .. math:: G(\theta, \phi) = E_v\, w(v)\, D(q(h|v; \phi), p(h|v; \theta))
 
@@ -41,7 +41,7 @@ class PosteriorFit:
             perturbed data in all steps, see :meth:`share`.
 
     Raises:
-        ConfigError: If the posterior does not fit the model or the divergence.
+        ConfigError: If the posterior is incompatible with the model or the divergence.
 
     Example:
         >>> from eblvm_lit.core.functional import params_of
@@ -87,7 +87,10 @@ class PosteriorFit:
         self.view = view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of n evaluations of G: that of the latents, and that of the data unless it is shared."""
+        """Draw the noise of the latents for n evaluations of the lower loss G, and noise that perturbs the data.
+
+        The noise of the data is only drawn if ``lower_noise`` is ``fresh`` and the objective perturbs the data.
+        """
         objective = self.objective
         data = {}
         if self.lower_noise == "fresh" and objective is not None and objective.perturbs:
@@ -95,7 +98,7 @@ class PosteriorFit:
         return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
-        """Return the points at which G is evaluated with the i-th draw of noise, and the weight of each point."""
+        """Return the points at which the lower loss G is evaluated with the i-th draw of noise, and their weights."""
         if "points" in noise:
             return noise["points"], noise["weight"]
         if self.objective is None:
@@ -118,7 +121,7 @@ class PosteriorFit:
         return self.energy.share_features(theta, points), {name: {**own, **shared} for name, own in noise.items()}
 
     def loss(self, theta: Params, phi: Params, v: Tensor, noise: Any, i: int) -> Tensor:
-        """Compute G for each example with the i-th draw of noise, shape (B,)."""
+        """Compute the lower loss G for each example with the i-th draw of noise, shape (B,)."""
         points, weight = self.points(v, noise, i)
         energy = bind(self.energy, theta) if self.view is None else self.view(theta)
         return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])

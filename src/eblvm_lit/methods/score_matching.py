@@ -62,7 +62,7 @@ class ScoreMatching(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with its objective and its score."""
+        """Return a readable name of the method, with its objective and its score estimator."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"{name}: {words}, {self.score.words}"

@@ -49,7 +49,7 @@ class ParamGroup:
             )
 
     def of(self, params: dict[str, Value]) -> dict[str, Value]:
-        """Select, of a network's parameters, those that belong to the group."""
+        """Select the group's parameters from all parameters of the network."""
         if not self.prefix:
             return params
         return {name: p for name, p in params.items() if name.startswith(self.prefix)}
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The state of training; an iteration maps it, a minibatch and noise to the state before the next iteration.
+    """The training state; an iteration is a function that maps a state, a minibatch and noise to the next state.
 
     Attributes:
         params: The parameters of each network, by the network's name: ``theta``, ``phi``, ...
@@ -118,5 +118,5 @@ class TrainState(NamedTuple):
         return found
 
     def at(self, **params: Params) -> TrainState:
-        """Return a copy of the state in which the named networks have other parameters."""
+        """Return a copy of the state with new parameters for the named networks."""
         return self._replace(params={**self.params, **params})

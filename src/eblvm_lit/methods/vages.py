@@ -26,7 +26,7 @@ __all__ = ["VaGES"]
 
 
 class VaGES(LossMethod):
-    r"""The method VaGES, which minimises a score-based objective with variational estimates.
+    r"""VaGES, which minimises a score-based objective with variational estimates of the score and its gradient.
 
     Both the score of the model's marginal and the theta-gradient of this score are estimated with particles:
 
@@ -52,7 +52,7 @@ class VaGES(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the objective differentiates the score, or if the parts do not fit together.
+        ConfigError: If the objective differentiates the score, or if the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL
@@ -98,7 +98,7 @@ class VaGES(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with its objective and the numbers L of latents and K of lower steps."""
+        """Return a readable name of the method, with its objective, number L of latents and number K of lower steps."""
         name = type(self.objective).__name__
         words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
@@ -112,7 +112,7 @@ class VaGES(LossMethod):
         return super().parts._replace(energy=energy, posterior=posterior, objective=self.objective)
 
     def share(self, theta: Params, v: Tensor, noise: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
-        """Share the upper level's perturbed data with the lower level, if there is one and its noise is shared.
+        """Share the upper level's perturbed data with the lower level if ``lower_noise`` is ``shared``.
 
         See :meth:`~eblvm_lit.methods.posterior_fit.PosteriorFit.share`.
         """
@@ -129,7 +129,7 @@ class VaGES(LossMethod):
         score, s, loss = self.estimate(theta, state, points, own)  # s = VaES(v), with particles from q(h|v; phi)
         z = objective.cotangent(s, points, own["data"])  # z = dJ/ds at s
 
-        def product(theta: Params) -> Tensor:  # its theta-gradient is VaGES(v)' z
+        def product(theta: Params) -> Tensor:  # the theta-gradient of this product is VaGES(v)' z
             return score.product(bind(self.energy, theta), points, z).mean()
 
         diagnostics = self.score.particles.diagnostics(score.h, state.minibatch)
@@ -139,7 +139,7 @@ class VaGES(LossMethod):
     def estimate(
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
     ) -> tuple[VariationalFunction, Tensor, Tensor]:
-        """Return the variational score, its value s at the perturbed data, and the losses at s, shape (B,)."""
+        """Return the score estimator, its estimate s at the perturbed data, and each example's loss, shape (B,)."""
         posterior = self.posterior_at(state)
         score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
         s = score(points).detach()
@@ -152,13 +152,13 @@ class VaGES(LossMethod):
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the objective for each example, with VaES as the score, shape (B,)."""
+        """Compute the objective for each example, shape (B,), with the score estimated by VaES."""
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; the last one is to draw fewer latents."""
+        """Return advice on how to reduce the memory of an iteration; the last is to draw fewer latents."""
         return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for a refinement of latents that diverges, or None for other quantities."""
+        """Return advice if ``quantity`` shows that the refinement of latents diverges, or None otherwise."""
         return self.score.particles.failure_hint() if quantity == "refined_rms" else None

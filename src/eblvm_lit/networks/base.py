@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """The shape of one v."""
+            """The shape of one example v."""
             ...
 
         @property
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """The shape of one v."""
+            """The shape of one example v."""
             ...
 
         @property
@@ -44,5 +44,5 @@ if TYPE_CHECKING:
             """Generate v, shape (B, *event), from the latents h."""
             ...
 
-else:  # at run time any module passes, because these attributes cannot be checked before a module is built
+else:  # at run time any module is accepted, because its attributes cannot be checked before it is built
     FeatureNetwork = GeneratorNetwork = nn.Module

@@ -14,7 +14,7 @@ __all__ = ["BatchNormEncoder", "ConvGenerator", "SpectralConv"]
 
 
 class SpectralConv(nn.Module):
-    r"""A feature network of spectrally normalised 3x3 and strided 4x4 convolutions, which reduce an image to one pixel.
+    r"""A feature network of spectrally normalised 3x3 and strided 4x4 convolutions that reduce an image to one pixel.
 
     .. math:: [3{\times}3 \to 2^i e]\,[4{\times}4,\, \text{stride } 2 \to 2^i e], \; i = 0, \dots, n - 1; \quad
         [3{\times}3 \to 2^n e]\,[4{\times}4 \to 2^n e]
@@ -50,9 +50,9 @@ class SpectralConv(nn.Module):
             if i < n:
                 layers += [nn.Conv2d(n_out, n_out, 4, stride=2, padding=1), nn.LeakyReLU(negative_slope)]
             n_in = n_out
-        # The last 4x4 convolution sees 4x4 pixels, so it is written as a linear layer, seven times as fast on a CPU.
+        # The input of the last 4x4 convolution is 4x4, so it is written as a linear layer, 7 times as fast on a CPU.
         layers += [nn.Flatten(), nn.Linear(16 * n_in, n_in)]
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
         spectrally_normalised(self.layers)
 
@@ -62,7 +62,7 @@ class SpectralConv(nn.Module):
 
 
 class BatchNormEncoder(nn.Module):
-    r"""A feature network of a 3x3 convolution and strided 4x4 ones that double the channels, all with batch norm.
+    r"""A feature network of convolutions with batch norm: a 3x3 one, and strided 4x4 ones that double the channels.
 
     .. math:: [3{\times}3 \to w]\,[4{\times}4,\, \text{stride } 2 \to 2^i w], \; i = 1, \dots, n
 
@@ -95,7 +95,7 @@ class BatchNormEncoder(nn.Module):
         layers: list[nn.Module] = []
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class BatchNormEncoder(nn.Module):
 
 
 class ConvGenerator(nn.Module):
-    r"""A generator that maps latents to images by transposed convolutions that halve the channels, with batch norm.
+    r"""A generator of images from latents: transposed convolutions that halve the channels, with batch norm.
 
     .. math:: [4{\times}4 \to 2^n w]\,[4{\times}4,\, \text{stride } 2 \to 2^{n-i} w], \; i = 0, \dots, n - 1; \quad
         \tanh [3{\times}3 \to C]
@@ -140,7 +140,7 @@ class ConvGenerator(nn.Module):
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.ReLU()]
         layers += [nn.ConvTranspose2d(2 * width, v_shape[0], 3, padding=1), nn.Tanh()]
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, h: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ def _convolution(n_in: int, n_out: int, size: int = 3, *, residual: bool = True)
 
 
 class _DownBlock(nn.Module):
-    """A residual block of two convolutions with a ReLU before each, which halves the resolution if ``down``."""
+    """A residual block of two convolutions, each after a ReLU; it halves the resolution if ``down`` is true."""
 
     def __init__(self, n_in: int, n_out: int, *, down: bool, rectified_shortcut: bool) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class _DownBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(relu(self.first(relu(x))))
         x = relu(x) if self.rectified_shortcut else x
-        # Averages commute with a 1x1 convolution; taking them first needs a quarter of the multiplications.
+        # Average pooling commutes with the shortcut's 1x1 convolution; pooling first quarters its cost.
         return avg_pool2d(y, 2) + self.shortcut(avg_pool2d(x, 2)) if self.down else y + self.shortcut(x)
 
 
 class _FirstBlock(nn.Module):
-    """The first residual block: two convolutions with a ReLU between them, at half the resolution."""
+    """The first residual block, which halves the resolution: two convolutions with a ReLU between them."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _FirstBlock(nn.Module):
 
 
 class SpectralResNet(nn.Module):
-    r"""A feature network of spectrally normalised residual blocks, a ReLU and a sum over all pixels.
+    r"""A feature network: spectrally normalised residual blocks, followed by a ReLU and a sum over all pixels.
 
     .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \max(0, \cdot)
 
@@ -94,7 +94,7 @@ class SpectralResNet(nn.Module):
         blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
         for i, (n_in, n_out) in enumerate(pairwise(widths), start=1):
             blocks.append(_DownBlock(n_in, n_out, down=i < n_down, rectified_shortcut=rectified_shortcut))
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.blocks = nn.Sequential(*blocks).to(memory_format=torch.channels_last)
         spectrally_normalised(self.blocks)
 
@@ -108,7 +108,7 @@ def _double(x: Tensor) -> Tensor:
 
 
 class _UpBlock(nn.Module):
-    """A residual block of two convolutions, with batch norm and a ReLU before each, that doubles the resolution."""
+    """A residual block that doubles the resolution: two convolutions, each after batch norm and a ReLU."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -121,12 +121,12 @@ class _UpBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(_double(relu(self.first_norm(x))))
         y = self.second(relu(self.second_norm(y)))
-        # Bilinear doubling commutes with a 1x1 convolution; doubling last needs a quarter of the multiplications.
+        # Bilinear upsampling commutes with the shortcut's 1x1 convolution; upsampling last quarters its cost.
         return y + _double(self.shortcut(x))
 
 
 class ResidualGenerator(nn.Module):
-    r"""A generator: a linear map of the latents to 4x4 pixels, residual blocks that double the size, and a convolution.
+    r"""A generator: a linear map of latents to 4x4 pixels, then residual blocks that double the size and a convolution.
 
     .. math:: x \mapsto w_2 * a(w_1 * U a(x)) + w_0 * U x, \quad a = \max(0, \mathrm{BN}(\cdot))
 
@@ -163,7 +163,7 @@ class ResidualGenerator(nn.Module):
         self.blocks = nn.Sequential(*(_UpBlock(n_in, n_out) for n_in, n_out in pairwise(widths)))
         self.norm = BatchNorm2d(widths[-1])
         self.last = _convolution(widths[-1], v_shape[0], residual=False)
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, h: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ __all__ = ["ConvEncoder"]
 
 
 class ConvEncoder(nn.Module):
-    """A feature network of 3x3 convolutions with a leaky ReLU after each, whose output is flattened.
+    """A feature network of 3x3 convolutions, each followed by a leaky ReLU; the last output is flattened.
 
     The defaults are those of the published posterior (Bao et al. 2020, code): three convolutions, each of which halves
     the resolution, and (H/8)(W/8) 256 features.
@@ -54,7 +54,7 @@ class ConvEncoder(nn.Module):
         for (n_in, n_out), stride in zip(pairwise([depth, *widths]), strides, strict=True):
             layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.LeakyReLU(negative_slope)]
         self.layers = nn.Sequential(*layers)
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:

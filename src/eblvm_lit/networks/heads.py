@@ -12,7 +12,7 @@ __all__ = ["QuadraticHead", "SquaredNormHead"]
 
 
 class SquaredNormHead(nn.Linear):
-    r"""The squared norm of a linear layer followed by ELU; never negative (Bao et al. 2020, section 5.2, and code).
+    r"""A nonnegative head: the squared norm of a linear layer followed by ELU (Bao et al. 2020, section 5.2, and code).
 
     .. math:: x \mapsto \sum_k \mathrm{ELU}(A x + a)_k^2
 
@@ -29,19 +29,21 @@ class SquaredNormHead(nn.Linear):
         super().__init__(in_dim, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the squared norm, shape (*B,), for x (*B, in_dim)."""
+        """Compute the squared norm, shape (*B,), for features x (*B, in_dim)."""
         return self.squared_norm(super().forward(x))
 
     @staticmethod
     def squared_norm(y: Tensor) -> Tensor:
-        r"""Compute :math:`\sum_k \mathrm{ELU}(y_k)^2`, shape (*B,), for y = A x + a (*B, width)."""
+        r"""Compute the squared norm :math:`\sum_k \mathrm{ELU}(y_k)^2` of ELU(y), shape (*B,), for y = A x + a."""
         return elu(at_least_float32(y)).square().sum(-1)
 
 
 class QuadraticHead(nn.Module):
-    r"""The sum of a product of two linear functions and a linear function of the squares (Li et al. 2019, code).
+    r"""A quadratic head: the product of two linear functions of features f plus a linear function of f squared.
 
     .. math:: f \mapsto (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3
+
+    Reference: Li et al. 2019, code.
 
     Args:
         in_dim: The size of f.
@@ -56,9 +58,9 @@ class QuadraticHead(nn.Module):
         self.first, self.second, self.square = (nn.Linear(in_dim, 1) for _ in range(3))
 
     def forward(self, f: Tensor) -> Tensor:
-        """Compute the quadratic function, shape (*B,), for f (*B, in_dim)."""
+        """Compute the quadratic function of f (*B, in_dim), shape (*B,)."""
         f = at_least_float32(f)
-        # These are sums over thousands of features, too inexact in half precision, so autocast is switched off.
+        # Sums over thousands of features are too inaccurate in half precision, so autocast is disabled.
         with torch.autocast(f.device.type, enabled=False):
             value = self.first(f) * self.second(f) + self.square(f.square())
         return value.squeeze(-1)

@@ -14,7 +14,7 @@ __all__ = ["ImageMLP"]
 
 
 class ImageMLP(nn.Module):
-    r"""A feature network of linear layers on all pixels, with a sigmoid linear unit (SiLU) after each.
+    r"""A fully connected feature network for images, with a sigmoid linear unit (SiLU) after each layer.
 
     .. math:: x \mapsto a(A x + b), \quad a(z) = z / (1 + e^{-z})
 

@@ -30,7 +30,7 @@ TORCHS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    r"""PyTorch's batch normalisation, with statistics over all processes if several share a training minibatch.
+    r"""PyTorch's batch normalisation, with statistics over all processes that share a training minibatch.
 
     .. math:: y = \gamma\, (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta
 
@@ -48,7 +48,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     minibatch: Minibatch = WHOLE
-    # PyTorch declares these as optional, because its layers may lack running statistics; this layer always has them.
+    # PyTorch declares these attributes optional, because it can disable running statistics; here they always exist.
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
@@ -58,8 +58,8 @@ class BatchNorm2d(nn.BatchNorm2d):
         """Normalise x (B, C, H, W); in training mode also update the running statistics in place."""
         if self.minibatch.rows is None or not self.training:
             return super().forward(x)
-        # One exchange between processes sends both moments. They are moments about the running mean, which is close to
-        # the minibatch's mean, so that subtracting the squared mean from the mean square loses few digits.
+        # One all-reduce combines both moments. They are moments about the running mean, which is close to the
+        # minibatch's mean, so that subtracting the squared mean from the mean square loses few digits.
         near = self.running_mean.clone()
         shifted = x - near.view(-1, 1, 1)
         moments = torch.stack([shifted.mean((0, 2, 3)), shifted.square().mean((0, 2, 3))])
@@ -70,14 +70,14 @@ class BatchNorm2d(nn.BatchNorm2d):
         return (shifted - mean.view(-1, 1, 1)) * scale.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
 
     def _follow(self, mean: Tensor, variance: Tensor, n: int) -> None:
-        """Update the running mean and the running (unbiased) variance with the mean and variance of n values."""
+        """Update the running mean and unbiased running variance with the mean and biased variance of n values."""
         self.num_batches_tracked.add_(1)
         self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
         self.running_var.mul_(1 - self.momentum).add_(variance.detach(), alpha=self.momentum * n / (n - 1))
 
 
 def local_batch_norms(module: nn.Module) -> dict[str, nn.Module]:
-    """Find the batch normalisations whose statistics cover only the examples of one process, by name.
+    """Return, by name, the batch-norm layers whose statistics cover only the examples of one process.
 
     Example:
         >>> list(local_batch_norms(nn.Sequential(BatchNorm2d(3), nn.BatchNorm1d(2))))
@@ -89,7 +89,7 @@ def local_batch_norms(module: nn.Module) -> dict[str, nn.Module]:
 
 @contextmanager
 def statistics_over(module: nn.Module, minibatch: Minibatch) -> Iterator[None]:
-    """Make the module's batch normalisations compute their statistics over a shared minibatch inside this context.
+    """Inside this context, compute the module's batch-norm statistics over a minibatch that processes share.
 
     Example:
         >>> norm = BatchNorm2d(2)
@@ -113,7 +113,7 @@ LinearMap = TypeVar("LinearMap", nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
 
 
 def linear_layers(sizes: Sequence[int], activation: Callable[[], nn.Module]) -> list[nn.Module]:
-    """Build linear layers from each size to the next one in the list, with an activation after each layer.
+    """Build one linear layer for each pair of consecutive sizes, with an activation after each layer.
 
     Example:
         >>> linear_layers([2, 8], nn.ELU)
@@ -124,7 +124,7 @@ def linear_layers(sizes: Sequence[int], activation: Callable[[], nn.Module]) -> 
 
 
 def normal_start(module: Module, std: float = 0.02) -> Module:
-    """Draw all weights of linear maps and convolutions from N(0, std^2), and leave biases as they are.
+    """Draw the weights of all linear layers and convolutions from N(0, std^2), and leave biases unchanged.
 
     Args:
         module: A module to which no spectral normalisation has been applied yet.
@@ -142,7 +142,7 @@ def normal_start(module: Module, std: float = 0.02) -> Module:
 
 
 def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
-    r"""Draw a layer's weight uniformly by Glorot and Bengio 2010, with a gain of :math:`\sqrt 2` on residual paths.
+    r"""Initialise a layer by Xavier uniform (Glorot and Bengio 2010), with a gain of :math:`\sqrt 2` on residual paths.
 
     Args:
         layer: A linear map or a convolution to which no spectral normalisation has been applied yet.
@@ -158,9 +158,9 @@ def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
 
 
 class _SpectralNormInPlace(_SpectralNorm):
-    r"""PyTorch's spectral norm with buffers that are only updated in place.
+    r"""PyTorch's spectral norm, with in-place updates of its buffers.
 
-    PyTorch's own version also assigns the buffers, which ``torch.compile`` cannot trace in a functional view of a
+    PyTorch's own version also reassigns the buffers; ``torch.compile`` cannot trace this in a functional view of a
     module.
 
     .. math:: u \leftarrow W v / \|W v\|, \quad v \leftarrow W^\top u / \|W^\top u\|
@@ -176,7 +176,7 @@ class _SpectralNormInPlace(_SpectralNorm):
 
 
 def spectrally_normalised(module: Module) -> Module:
-    r"""Divide every weight of linear maps and convolutions by its largest singular value (Miyato et al. 2018).
+    r"""Divide the weight of every linear layer and convolution by its largest singular value (Miyato et al. 2018).
 
     .. math:: W \mapsto W / (u^\top W v)
 
@@ -194,6 +194,6 @@ def spectrally_normalised(module: Module) -> Module:
     """
     for layer in [*module.modules()]:
         if isinstance(layer, LINEAR_MAPS):
-            axis = 1 if isinstance(layer, nn.ConvTranspose2d) else 0  # the weight's axis of output channels
+            axis = 1 if isinstance(layer, nn.ConvTranspose2d) else 0  # the axis of the output channels
             register_parametrization(layer, "weight", _SpectralNormInPlace(layer.weight, dim=axis))
     return module

@@ -36,12 +36,12 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers(sizes, partial(nn.LeakyReLU, negative_slope)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the features, shape (B, sizes[-1]), of x (B, *event), which is flattened first."""
+        """Flatten x (B, *event) and compute its features, shape (B, sizes[-1])."""
         return self.layers(x.flatten(1))
 
 
 class NoiseConditionalMLP(nn.Module):
-    r"""A feature network of scaled noised examples and their noise level: Fourier features, then SiLU layers.
+    r"""A feature network for scaled noised examples and their noise level: Fourier features, then SiLU layers.
 
     .. math:: f(y, c) = g(y, c, \sin \Omega y, \cos \Omega y), \quad \Omega_{ij} \sim N(0, b^2)
 
@@ -81,6 +81,6 @@ class NoiseConditionalMLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers([n + 1 + 2 * n_frequencies, *widths], nn.SiLU))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the features, shape (B, widths[-1]), of (y, c), scaled example and level, shape (B, n + 1)."""
+        """Compute the features (B, widths[-1]) of x (B, n + 1), scaled examples with their scaled log noise levels."""
         phase = x[:, :-1] @ self.frequencies
         return self.layers(torch.cat([x, phase.sin(), phase.cos()], dim=1))

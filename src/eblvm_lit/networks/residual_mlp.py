@@ -35,7 +35,7 @@ class _Block(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    r"""A feature network of residual blocks with an activation a between them, and optionally after the last.
+    r"""A feature network of residual blocks, with an activation a between blocks and optionally after the last block.
 
     .. math:: x \mapsto a(A_2\, a(A_1 x + a_1) + a_2) + S x + s
 
@@ -65,7 +65,7 @@ class ResidualMLP(nn.Module):
         self.blocks: Any = nn.ModuleList(_Block(n_in, n_out, negative_slope) for n_in, n_out in pairwise(sizes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the features, shape (B, sizes[-1]), of x (B, *event), which is flattened first."""
+        """Flatten x (B, *event) and compute its features, shape (B, sizes[-1])."""
         first, *others = self.blocks
         x = first(x.flatten(1))
         for block in others:

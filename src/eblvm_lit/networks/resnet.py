@@ -17,7 +17,10 @@ __all__ = ["ResNet"]
 
 
 class _Block(nn.Module):
-    """A residual block of two convolutions with ELU before each and a 1x1 shortcut; ``down`` halves the resolution."""
+    """A residual block of two convolutions, each after an ELU, with a 1x1 convolution as the shortcut.
+
+    It halves the resolution if ``down`` is true.
+    """
 
     def __init__(self, n_in: int, n_out: int, *, down: bool) -> None:
         super().__init__()
@@ -35,7 +38,7 @@ class _Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    r"""A feature network: a 3x3 convolution to C channels, then three stages of k residual blocks, not normalised.
+    r"""A feature network without normalisation: a 3x3 convolution to C channels and three stages of k residual blocks.
 
     .. math:: x \mapsto P(w_2 * a(w_1 * a(x))) + w_0 * P(x), \quad a = \mathrm{ELU}
 
@@ -89,7 +92,7 @@ class ResNet(nn.Module):
             blocks.append(_Block(n, 2 * n, down=True))
             blocks += [_Block(2 * n, 2 * n, down=False) for _ in range(n_blocks - 1)]
         self.blocks = nn.ModuleList(blocks)
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:
@@ -101,7 +104,7 @@ class ResNet(nn.Module):
         return x.flatten(1)
 
     def _recomputes(self) -> bool:
-        """Return whether this forward pass recomputes activations, which it does only where that saves memory."""
+        """Return whether this forward pass uses activation checkpointing: only if requested and if it saves memory."""
         if not self.checkpoint or is_plain_first_order():
             return self.checkpoint and torch.is_grad_enabled()
         if self.training:

@@ -27,7 +27,7 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
         eblvm_lit.errors.ConfigError: v_shape [3, 28, 28] must have a height and a width that are multiples of 8: ...
     """
     shape = tuple(v_shape)
-    if None in shape:  # the images come from a folder and are not resized to one size
+    if None in shape:  # images from a folder that are not resized have no common size
         raise ConfigError(f"v_shape {list(shape)} does not say how large an image is: set data.size.")
     if shape[1] % factor or shape[2] % factor:
         raise ConfigError(
@@ -38,7 +38,7 @@ def image_shape(v_shape: Sequence[int], factor: int) -> tuple[int, int, int]:
 
 
 def halvings(v_shape: Sequence[int], last: int = 4) -> int:
-    """Compute how often a square image must be halved until its side has ``last`` pixels.
+    """Compute how many times a square image must be halved until its side has ``last`` pixels.
 
     Args:
         v_shape: The channels, height and width of the image.

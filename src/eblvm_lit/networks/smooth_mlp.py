@@ -11,7 +11,7 @@ __all__ = ["SmoothMLP"]
 
 
 class SmoothMLP(nn.Module):
-    """A smooth function of latents, which Langevin dynamics need: linear layers with GELU between them.
+    """A smooth function of latents, suitable for Langevin dynamics: linear layers with GELU between them.
 
     With one output it serves as the function f in an energy-based prior of latents; with d outputs it is a generator of
     vectors v of size d.

@@ -16,7 +16,7 @@ __all__ = ["TransposedConv"]
 
 
 class TransposedConv(nn.Module):
-    r"""A generator that maps latents to images by transposed convolutions that halve the channels, without batch norm.
+    r"""A generator of images from latents: transposed convolutions that halve the channels, without batch norm.
 
     .. math:: [4{\times}4 \to 2^n w]\,[4{\times}4,\, \text{stride } 2 \to 2^{n-i} w], \; i = 1, \dots, n - 1; \quad
         \tanh [4{\times}4,\, \text{stride } 2 \to C]
@@ -54,17 +54,17 @@ class TransposedConv(nn.Module):
         self.event_shape = tuple(v_shape)
         self.h_dim = h_dim
         self.first = (width * 2**n, 4, 4)
-        # The first transposed convolution sees one pixel, so it is written as a linear layer, which is faster on a CPU.
+        # The first transposed convolution has a 1x1 input; as a linear layer it is faster on a CPU.
         layers: list[nn.Module] = [nn.Linear(h_dim, 16 * self.first[0]), nn.Unflatten(1, self.first)]
         channels = [width * 2 ** (n - i) for i in range(n)] + [v_shape[0]]
         for n_in, n_out in pairwise(channels):
             layers += [nn.LeakyReLU(negative_slope), nn.ConvTranspose2d(n_in, n_out, 4, stride=2, padding=1)]
-        # A convolution's output has the memory format of its kernel, so setting the kernels' format is enough.
+        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
         self.layers = nn.Sequential(*layers, nn.Tanh()).to(memory_format=torch.channels_last)
         self._start(negative_slope)
 
     def _start(self, negative_slope: float) -> None:
-        """Initialise the weights so that the activations keep their scale from layer to layer.
+        """Initialise the weights so that the scale of the activations is preserved across layers.
 
         With a stride of 2 each output pixel depends on only 4 of a kernel's 16 positions.
         """

@@ -11,7 +11,7 @@ __all__ = ["VectorField"]
 
 
 class VectorField(nn.Module):
-    """A map of R^d to itself: linear layers of the same width with ELU between them.
+    """A map from R^d to R^d: linear layers of width d with ELU between them.
 
     With three layers it is the published critic (Bao et al. 2021, appendix).
 
@@ -30,5 +30,5 @@ class VectorField(nn.Module):
         self.layers = nn.Sequential(*linear_layers([v_dim] * (n_layers + 1), nn.ELU)[:-1])
 
     def forward(self, v: Tensor) -> Tensor:
-        """Compute the field's value at v (B, *event), of the same shape."""
+        """Compute the vector field at v (B, *event); the result has the shape of v."""
         return self.layers(v.flatten(1)).view_as(v)

@@ -1,4 +1,4 @@
-"""The vision transformer of DINOv2, reduced to the parts that its class token needs."""
+"""The vision transformer of DINOv2, reduced to the layers that the class token needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.nn.functional import interpolate, scaled_dot_product_attention
 __all__ = ["VisionTransformer"]
 
 HEAD_DIM = 64
-OFFSET = 0.1  # added to the new grid's side when position embeddings are resized, as in the authors' code
+OFFSET = 0.1  # added to the side of the new grid when position embeddings are resized, as in the authors' code
 
 
 class LayerScale(nn.Module):
-    """A learnt factor for each channel."""
+    """A layer that multiplies each channel by a learnt factor."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class LayerScale(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention with several heads."""
+    """A self-attention layer with several heads."""
 
     def __init__(self, dim: int, n_heads: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Let the N tokens x (B, N, D) attend to one another; the result has the shape of x."""
+        """Apply self-attention to the N tokens x (B, N, D); the result has the shape of x."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
         return self.proj(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
@@ -85,9 +85,9 @@ class Patches(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """The transformer that maps images to the normalised class token, with the parameter names of DINOv2's weights.
+    """A vision transformer that maps images to the normalised class token and has the parameter names of DINOv2.
 
-    If an image has another grid of patches than the position embeddings, bicubic interpolation resizes these.
+    If the patch grid of an image differs from that of the position embeddings, these are resized bicubically.
     Reference: Oquab et al. 2023, arXiv 2304.07193, and code.
 
     Args:
@@ -115,7 +115,7 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def of_state(cls, state: Mapping[str, Tensor]) -> VisionTransformer:
-        """Build a network with the given weights, whose shapes determine its sizes.
+        """Build a network from the given weights; their shapes determine the sizes of the network.
 
         Raises:
             RuntimeError, KeyError, AttributeError: If the weights belong to another kind of network.
@@ -124,7 +124,7 @@ class VisionTransformer(nn.Module):
         depth = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
         patch = state["patch_embed.proj.weight"].shape[-1]
         grid = round((n - 1) ** 0.5)
-        # The constructor draws initial weights that are overwritten below; the caller's random state stays unchanged.
+        # The constructor draws initial weights, overwritten below; fork_rng preserves the caller's random state.
         with torch.random.fork_rng(devices=[]):
             network = cls(dim=dim, depth=depth, patch=patch, grid=grid)
         network.load_state_dict(dict(state))

@@ -12,7 +12,10 @@ __all__ = ["NoiseDistribution"]
 
 
 class NoiseDistribution(nn.Module, ABC):
-    """A fixed distribution p_n(y) on the space of v, with a known density, sampled from noise that the caller draws."""
+    """A fixed distribution p_n(y) on the space of v that has a known density and can be sampled.
+
+    Samples are computed from noise that the caller draws.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +24,7 @@ class NoiseDistribution(nn.Module, ABC):
         """Create the buffers that :meth:`fit` fills, so that a checkpoint can be loaded into them."""
 
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Fit p_n to the training split, given in batches (B, *event), once at the start of a run."""
+        """Fit the distribution p_n to the batches (B, *event) of the training split; called once, when a run starts."""
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
         """Draw standard normal numbers, shape (*shape, *v.shape), with v's dtype and device."""
@@ -29,8 +32,8 @@ class NoiseDistribution(nn.Module, ABC):
 
     @abstractmethod
     def sample(self, noise: Tensor) -> Tensor:
-        """Turn standard normal noise (B, *event) into samples y ~ p_n of the same shape."""
+        """Transform standard normal noise (B, *event) into samples y ~ p_n of the same shape."""
 
     @abstractmethod
     def log_prob(self, y: Tensor) -> Tensor:
-        """Compute log p_n(y), shape (B,), for y (B, *event)."""
+        """Compute the log-density log p_n(y) of each y, shape (B,), for y (B, *event)."""

@@ -24,7 +24,9 @@ def _standard_log_prob(eps: Tensor) -> Tensor:
 
 
 class StandardNormal(NoiseDistribution):
-    """The noise distribution N(0, I), which does not depend on the data: the published choice.
+    """The standard normal distribution N(0, I) as the noise distribution, as in the published code.
+
+    It does not depend on the data.
 
     Reference: Bao et al. 2020 and 2021, code.
 
@@ -38,20 +40,20 @@ class StandardNormal(NoiseDistribution):
         return noise
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Compute log p_n(y), shape (B,)."""
+        """Compute the log-density log p_n(y) of each y, shape (B,)."""
         return _standard_log_prob(y)
 
 
 class FittedNormal(NoiseDistribution):
-    r"""The noise distribution N(m, C) with the mean and covariance of the training split.
+    r"""The normal distribution N(m, C) with the mean m and the covariance C of the training split.
 
     .. math:: C = Q\, \mathrm{diag}(s^2)\, Q^\top, \quad s_i = \max(\sqrt{\lambda_i}, \mathrm{min\_std})
 
     The closer p_n is to the data distribution, the more a model has to learn about the data to tell them from noise
     (Gutmann and Hyvarinen 2012). The data's covariance may be singular (pixels that never vary, fewer examples than
     dimensions), and N(m, C) then has no density. Standard deviations below ``min_std`` along the axes of C are
-    therefore raised to it, and the log says how many; the others are unchanged. All parts are stored in buffers, and so
-    in checkpoints.
+    therefore raised to it, and the log says how many; the others are unchanged. m, Q and s are stored in buffers, and
+    so in checkpoints.
 
     Args:
         min_std: The smallest allowed standard deviation along any axis, in units of v.
@@ -74,25 +76,25 @@ class FittedNormal(NoiseDistribution):
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:
-        """Create the buffers of N(0, I), unless this distribution has already been fitted."""
+        """Create the buffers, with the values for N(0, I), unless this distribution has already been fitted."""
         if getattr(self, "fitted", False):
             return
         d = math.prod(event_shape)
         self.register_buffer("mean", torch.zeros(event_shape))
-        self.register_buffer("axes", torch.eye(d))  # the matrix Q, whose columns are the axes
+        self.register_buffer("axes", torch.eye(d))  # the matrix Q of the eigenvectors of C
         self.register_buffer("std", torch.ones(d))
         self.register_buffer("fitted", torch.tensor(False))
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Compute mean and covariance of the training split, unless already fitted, for example from a checkpoint."""
+        """Compute the mean and covariance of the training split, unless they are known, e.g. from a checkpoint."""
         if self.fitted:
             return
         n = 0
         total: Any = 0.0  # becomes a tensor with the first batch
         products: Any = 0.0
         for batch in batches:
-            rows = batch.double().flatten(1)  # in float64, because the difference of sums of squares loses digits
+            rows = batch.double().flatten(1)  # in float64, because subtracting the squared mean loses digits
             n = n + len(rows)
             total = total + rows.sum(0)
             products = products + rows.T @ rows
@@ -110,10 +112,13 @@ class FittedNormal(NoiseDistribution):
         self.fitted.fill_(True)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Compute samples m + Q s eps of N(m, C), shape (B, *event), from standard normal noise eps."""
+        """Transform standard normal noise (B, *event) into samples of N(m, C) of the same shape.
+
+        A sample is m + Q (s * noise), with the axes Q and the standard deviations s of C.
+        """
         return self.mean + ((noise.flatten(1) * self.std) @ self.axes.T).view_as(noise)
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Compute log p_n(y), shape (B,)."""
+        """Compute the log-density log p_n(y) of each y, shape (B,)."""
         eps = ((y - self.mean).flatten(1) @ self.axes) / self.std
         return _standard_log_prob(eps) - self.std.log().sum()

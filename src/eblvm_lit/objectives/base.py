@@ -21,7 +21,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Objective(ABC):
-    """A functional of a score function, evaluated on data and noise.
+    """The base class of objectives: functionals of a score function, evaluated on data and noise.
 
     An iteration draws ``noise``, applies ``perturb`` to the data, estimates the score at the perturbed data and
     computes ``loss``. Noise may have leading dimensions, with one slice for each inner step; :meth:`perturb` and
@@ -43,7 +43,7 @@ class Objective(ABC):
 
     @abstractmethod
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Draw all random numbers of one evaluation, each of shape (*shape, B, ...)."""
+        """Draw all random tensors that one evaluation needs, each of shape (*shape, B, ...)."""
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
         """Return the points at which the score is matched, shape (B, *event)."""
@@ -54,31 +54,31 @@ class Objective(ABC):
         """Compute the loss of each example, shape (B,), at the perturbed v."""
 
     def of_data(self, network: Module) -> Module:
-        """Return the network, an energy or a posterior, as one of the data v, for metrics, figures and samplers.
+        """Return the energy or posterior of unperturbed data v, which metrics, figures and samplers use.
 
         It is the trained network itself, unless the objective trains a network of perturbed data and their noise level.
         """
         return network
 
     def float32_reason(self) -> str | None:
-        """Return why the objective needs float32 rather than mixed precision, or None if it does not.
+        """Return the reason why the objective needs float32 instead of mixed precision, or None.
 
         A loss that differentiates the score takes second derivatives of E.
         """
         return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
 
     def on_minibatch(self, minibatch: Minibatch) -> Objective:
-        """Return the objective in the form that one minibatch needs.
+        """Return the objective for one minibatch.
 
         It is the objective itself, or, if the loss couples examples, a copy that knows the minibatch.
         """
         return self
 
     def check_batch_size(self, n: int) -> None:  # noqa: B027 - most objectives allow every batch size
-        """Raise a ConfigError for a number of examples for which the loss is not defined."""
+        """Raise a ConfigError if the loss is not defined for n examples."""
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """Differentiate the sum of the losses with respect to the scores s at the perturbed v, shape (B, *event).
+        """Compute the gradient of the summed loss with respect to the scores s at the perturbed v, shape (B, *event).
 
         It is defined if the objective is ``pointwise``. This default uses autograd, which costs one pass more than a
         closed form.

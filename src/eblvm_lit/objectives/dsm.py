@@ -45,7 +45,7 @@ class DSM(Objective):
         return v + self.noise_std * noise["eps"]
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """Return the derivative of the loss with respect to the score's value s, shape (B, *event)."""
+        """Return the gradient of the summed loss with respect to the scores s, shape (B, *event)."""
         return s + noise["eps"] / self.noise_std
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:

@@ -1,4 +1,4 @@
-"""The kernelized Stein discrepancy of the data from the model."""
+"""The kernelized Stein discrepancy between the data and the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KSD", "stein_kernel"]
 
 
 def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor | float) -> Tensor:
-    r"""Compute the Stein kernel of a Gaussian kernel k of bandwidth b between points v and x with scores s and t.
+    r"""Compute the Stein kernel u(v, x) of a Gaussian kernel k with bandwidth b, given the scores s at v and t at x.
 
     .. math:: u(v, x) = k\, s^\top t + s^\top \nabla_x k + t^\top \nabla_v k + \mathrm{tr}\, \nabla_v \nabla_x k, \quad
         k = \exp(-\|v - x\|^2 / 2 b^2)
@@ -49,12 +49,15 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
 
 
 def _second_half(x: Tensor) -> Tensor:
-    """Return 1 for the examples whose scores the one-sided form differentiates and 0 for the others, shape (B,)."""
+    """Return a mask, shape (B,), that is 1 for the second half of the minibatch and 0 for the first.
+
+    The one-sided form differentiates only the scores of the second half.
+    """
     return (torch.arange(len(x), device=x.device) >= len(x) // 2).to(x.dtype)
 
 
 class KSD(Objective):
-    r"""The squared kernelized Stein discrepancy of the data from the model.
+    r"""The squared kernelized Stein discrepancy between the data and the model.
 
     .. math:: E_{v, v'}\, u(v, v'), \quad u \text{ the Stein kernel of a Gaussian kernel}
 
@@ -98,7 +101,7 @@ class KSD(Objective):
         self.minibatch = WHOLE
 
     def on_minibatch(self, minibatch: Minibatch) -> KSD:
-        """Return the discrepancy over the pairs of this minibatch."""
+        """Return the objective that forms its pairs within this minibatch."""
         if minibatch is self.minibatch:
             return self
         own = KSD(bandwidth=self.bandwidth, pairs=self.pairs)
@@ -106,7 +109,7 @@ class KSD(Objective):
         return own
 
     def check_batch_size(self, n: int) -> None:
-        """Raise a ConfigError for a number n of examples that cannot be paired."""
+        """Raise a ConfigError if n examples cannot be paired."""
         if self.pairs != "all" and n % 2:
             raise ConfigError(
                 f"KSD pairs the two halves of a minibatch, but {n} examples cannot be halved: choose an even "
@@ -116,17 +119,17 @@ class KSD(Objective):
             raise ConfigError("KSD is a mean over pairs, but one example forms none: choose another data.batch_size.")
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Return no noise, because the loss is not random."""
+        """Return no noise, because the loss is deterministic."""
         return {}
 
     def _bandwidth(self, v: Tensor) -> Tensor | float:
         return median_distance(self.minibatch.gather(v)) if self.bandwidth == "median" else self.bandwidth
 
     def _partners(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the partners with which the B points x of this process, whose scores are s, form pairs.
+        """Return all points of the minibatch, their scores, and a mask of their pairs with this process's points x.
 
-        The partners are all n points of the minibatch, shape (n, d), and their scores, shape (n, d). A mask of shape
-        (B, n) is 0 where a point would be its own partner and 1 elsewhere.
+        The n points and their scores have shape (n, d) each. The mask, shape (B, n), is 0 where a point would be
+        paired with itself and 1 elsewhere. s contains the scores of x.
         """
         points, scores = self.minibatch.gather(torch.cat([x, s], 1)).chunk(2, 1)
         itself = torch.eye(len(points), dtype=x.dtype, device=x.device)
@@ -150,7 +153,11 @@ class KSD(Objective):
         return (u * others).sum(1) / (len(points) - 1)
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        r"""Average :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of each v, shape (B, *event)."""
+        r"""Compute the gradient of the summed loss with respect to the scores s at v, shape (B, *event).
+
+        It is the mean of :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of v, with the Gaussian kernel k.
+        For the first half of a minibatch it is 0 in the one-sided form.
+        """
         x = v.flatten(1)
         t = s.flatten(1)
         b = self._bandwidth(x)

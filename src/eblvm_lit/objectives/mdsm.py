@@ -75,7 +75,7 @@ class MDSM(Objective):
         return {"eps": eps, "sigma": self._level(place)}
 
     def _level(self, place: Tensor) -> Tensor:
-        """Return the noise level at a position between 0 (sigma_min) and 1 (sigma_max) on the ladder of levels."""
+        """Compute the noise level at a position on the ladder between 0 (sigma_min) and 1 (sigma_max)."""
         if self.ladder == "linear":
             return self.sigma_min + (self.sigma_max - self.sigma_min) * place
         return self.sigma_min * (self.sigma_max / self.sigma_min) ** place
@@ -90,7 +90,7 @@ class MDSM(Objective):
         return v + self._sigma(noise) * noise["eps"]
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """Return the derivative of the loss with respect to the score's value s, shape (B, *event)."""
+        """Return the gradient of the summed loss with respect to the scores s, shape (B, *event)."""
         return self._residual(s, noise) / self._sigma(noise)
 
     def _residual(self, s: Tensor, noise: Noise) -> Tensor:

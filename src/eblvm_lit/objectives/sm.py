@@ -13,7 +13,7 @@ __all__ = ["SM"]
 
 
 class SM(Objective):
-    r"""The objective of score matching, with the exact trace.
+    r"""The objective of score matching, with the exact trace of the score's Jacobian.
 
     .. math:: \tfrac12 \|s(v)\|^2 + \mathrm{tr}\, \nabla_v s(v)
 
@@ -30,7 +30,7 @@ class SM(Objective):
     pointwise = False
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Return no noise, because the loss is not random."""
+        """Return no noise, because the loss is deterministic."""
         return {}
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:

@@ -15,7 +15,7 @@ __all__ = ["SSM"]
 
 
 class SSM(Objective):
-    r"""The objective of sliced score matching, with one random direction u for each example, E[u u'] = I.
+    r"""The objective of sliced score matching, with one random direction u per example and E[u u'] = I.
 
     .. math:: \tfrac12 \|s(v)\|^2 + u^\top (\nabla_v s(v))\, u
 
@@ -50,9 +50,9 @@ class SSM(Objective):
         self.norm = norm
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Draw the directions ``u``, shape (*shape, B, *event)."""
+        """Draw the random projection directions ``u``, shape (*shape, B, *event)."""
         u = torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
-        # torch.sign is not used: u = 0 occurs with probability of about 2^-24, and sign(0) = 0 would drop a component
+        # torch.sign is avoided, because sign(0) = 0 would drop a component; u = 0 has a probability of about 2^-24
         return {"u": u if self.projection == "gaussian" else torch.where(u >= 0, 1.0, -1.0).to(v.dtype)}
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:

@@ -19,14 +19,14 @@ from eblvm_lit.optimizers.schedules import Schedule
 
 __all__ = ["Adam"]
 
-# Added under the root, because sqrt has no finite derivative at 0, the value of Adam's second moment where all
-# gradients were exactly zero. It makes the hypergradient through a step finite, and is so far below eps^2 that it
-# changes no step.
+# This constant is added to Adam's second moment before the square root, whose derivative at 0 is infinite. A second
+# moment is 0 if all gradients so far were exactly zero. The constant keeps the hypergradient through a step finite, and
+# is so far below eps^2 that no step changes.
 ROOT_FLOOR = 1e-30
 
 
 def bias_correction(beta: float, step: Tensor) -> Tensor:
-    """Compute 1 - beta^t for t >= 1 without loss of digits where beta^t is close to 1.
+    """Compute Adam's bias correction 1 - beta^t, for t >= 1, without cancellation error if beta^t is close to 1.
 
     Example:
         >>> round(bias_correction(0.9999, torch.tensor(1.0)).item(), 10)  # in float32, where 1 - 0.9999 is 1.00017e-4
@@ -79,7 +79,7 @@ class Adam(Optimizer):
         """Compute one step of Adam; see :meth:`Optimizer.update`."""
         beta1, beta2 = self.betas
         step = state["step"] + 1
-        # The bias corrections are scalars, so they multiply the step size and eps instead of whole tensors.
+        # The bias corrections are scalars. Applying them to the step size and to eps saves operations on whole tensors.
         root = bias_correction(beta2, step).sqrt()
         size = lr * root / bias_correction(beta1, step)
         eps = self.eps * root
@@ -94,7 +94,9 @@ class Adam(Optimizer):
         return moved, {"step": step, "exp_avg": first, "exp_avg_sq": second}
 
     def root(self, state: State) -> Params:
-        r"""Compute :math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`, by which a step divides; 1 before the first step.
+        r"""Compute the denominator of Adam's update, :math:`\sqrt{s / (1 - \beta_2^t)} + \varepsilon`.
+
+        s are the second moments. Before the first step the result is 1.
 
         Example:
             >>> adam, params = Adam(lr=0.1), {"x": torch.zeros(1)}
@@ -112,7 +114,7 @@ class Adam(Optimizer):
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Take one step of Adam in place, by PyTorch's fused kernel: one pass over memory instead of a dozen.
+        """Take one step of Adam in place with PyTorch's fused kernel, in one pass over memory instead of a dozen.
 
         The kernel ignores strides, so a transposed gradient would silently give a wrong step. Gradients are therefore
         first copied to the memory layout of their parameters. If moments have other strides than their parameters, as
@@ -130,7 +132,8 @@ class Adam(Optimizer):
             own.append(g if g.stride() == p.stride() else torch.empty_like(p).copy_(g))
             first.append(m)
             second.append(s)
-        # The state has one step count for all parameters. The kernel needs one for each, and on a GPU in float32.
+        # The state has one step count for all parameters. The kernel needs a separate step count for each parameter,
+        # and on a GPU these must be float32.
         steps = list(state["step"].float().expand(len(own)).clone().unbind())
         beta1, beta2 = self.betas
         options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": self.weight_decay}

@@ -20,7 +20,7 @@ State = dict[str, Any]
 
 
 class Optimizer(ABC):
-    """The base of an update rule with its learning rate, schedule and clipping.
+    """The base class of update rules with a learning rate, a schedule and gradient clipping.
 
     Unrolled steps (with the hypergradient through them) and all steps of a compiled iteration are computed by
     :meth:`update`. An eager iteration changes the run's current parameters by :meth:`update_`, which a rule may
@@ -29,8 +29,8 @@ class Optimizer(ABC):
     Args:
         lr: The initial learning rate.
         schedule: The learning-rate schedule; constant if not given.
-        clip_norm: The largest norm of a gradient, over all parameters of the level, to which larger ones are scaled
-            down; null for no clipping.
+        clip_norm: The maximum norm of the gradient over all parameters of the level; larger gradients are scaled down
+            to this norm. Null for no clipping.
 
     Raises:
         ConfigError: If lr or clip_norm is not positive.
@@ -60,11 +60,11 @@ class Optimizer(ABC):
 
     @abstractmethod
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Compute one step and return the new parameters and state; differentiable in all arguments."""
+        """Compute one step and return the new parameters and state, differentiable with respect to all arguments."""
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Take one step in place, by writing the result into the tensors of params and state, which are returned."""
+        """Take one step in place, writing the result into the tensors of ``params`` and ``state``; return both."""
         moved, after = self.update(params, grads, state, lr)
         copy_tree(params, moved)
         copy_tree(state, after)

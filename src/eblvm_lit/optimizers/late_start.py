@@ -12,9 +12,10 @@ __all__ = ["LateStart"]
 
 
 class LateStart(Optimizer):
-    """An optimizer whose first step skips some parameters and their moments; their step count then lags by one.
+    """An optimizer whose first step leaves some parameters and their moments unchanged.
 
-    PyTorch's optimizers treat parameters that have no gradient yet in the same way.
+    Afterwards the step count of these parameters is one lower than that of the others. PyTorch's optimizers treat
+    parameters that have no gradient yet in the same way.
 
     Args:
         rule: The optimizer that computes the steps.
@@ -35,7 +36,7 @@ class LateStart(Optimizer):
         self.slots = rule.slots
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Compute one step of the rule, without the late parameters if it is the first step."""
+        """Compute one step of the wrapped optimizer; the first step leaves the late parameters unchanged."""
 
         def step(names: list[str], n_steps: Tensor) -> tuple[Params, State]:
             own, of_own = ({name: x[name] for name in names} for x in (params, grads))

@@ -11,7 +11,7 @@ __all__ = ["Constant", "Cosine", "Exponential", "Schedule", "Step", "Warmup"]
 
 
 class Schedule(ABC):
-    """The base of learning-rate schedules, which compute the learning rate at an iteration."""
+    """The base class of learning-rate schedules, functions that compute the learning rate at an iteration."""
 
     @abstractmethod
     def __call__(self, lr: float, iteration: int, total: int) -> float:
@@ -62,7 +62,7 @@ class Cosine(Schedule):
 
 
 class Step(Schedule):
-    """A schedule as ``StepLR``, which multiplies the learning rate by a factor every ``total // n_stages`` iterations.
+    """A schedule like ``StepLR``: the rate is multiplied by a factor every ``total // n_stages`` iterations.
 
     Args:
         factor: The factor by which the rate is multiplied.

@@ -12,7 +12,7 @@ __all__ = ["SGD"]
 
 
 class SGD(Optimizer):
-    r"""The optimizer of the papers' equations, gradient descent :math:`p \leftarrow p - \alpha g`.
+    r"""Plain gradient descent :math:`p \leftarrow p - \alpha g`, as in the equations of the papers.
 
     Example:
         >>> import torch
@@ -22,7 +22,7 @@ class SGD(Optimizer):
     """
 
     def metric(self, grads: Params) -> Params:
-        """Multiply the gradient by the fixed symmetric matrix that a step applies to it, here the identity."""
+        """Multiply the gradient by a fixed symmetric preconditioner, which is the identity for SGD."""
         return grads
 
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:

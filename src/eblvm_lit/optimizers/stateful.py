@@ -15,7 +15,7 @@ __all__ = ["StatefulOptimizer"]
 
 
 class StatefulOptimizer(torch.optim.Optimizer):
-    """A PyTorch optimizer that stores the state of a functional one, so that Lightning saves, restores and moves it.
+    """A PyTorch optimizer that holds a functional optimizer's state, so that Lightning saves, restores and moves it.
 
     The closure given to :meth:`step` performs the update: it runs a whole iteration, with all levels, as one function.
     Of the optimizers of several levels only one has its ``step`` called, and Lightning counts those calls.
@@ -41,15 +41,15 @@ class StatefulOptimizer(torch.optim.Optimizer):
         self._first()["n_steps"] = state["step"]
 
     def _first(self) -> dict[str, Any]:
-        """Return the stored state of the first parameter, which also contains the number of steps of all parameters.
+        """Return the stored state of the first parameter, which also contains the step count of all parameters.
 
-        It is named ``n_steps``: PyTorch and Lightning would leave an entry named ``step`` on the CPU when a run resumes
-        on a GPU.
+        The count is named ``n_steps``, because PyTorch and Lightning would leave an entry named ``step`` on the CPU
+        when a run resumes on a GPU.
         """
         return self.state[self.param_groups[0]["params"][0]]
 
     def functional_state(self) -> State:
-        """Return the state in the form that the rule expects, with the very tensors that are stored here."""
+        """Return the stored state in the form that the functional optimizer expects, without copying the tensors."""
         entries = [self.state[p] for p in self.param_groups[0]["params"]]
         slots = {
             slot: {name: entry[slot] for name, entry in zip(self.names, entries, strict=True)}
@@ -59,5 +59,5 @@ class StatefulOptimizer(torch.optim.Optimizer):
 
     @without_hooks
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Run the iteration by calling the closure, and return its result."""
+        """Run the iteration by calling the closure, and return the closure's result."""
         return closure()

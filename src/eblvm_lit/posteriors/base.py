@@ -17,7 +17,7 @@ DistributionParams = tuple[Tensor, ...]
 
 
 def latent_gradient(energy: LatentEnergy, h: Tensor) -> Tensor:
-    """Compute dE(v, h)/dh, which has the shape of h, (*L, B, H)."""
+    """Compute the gradient of the energy E(v, h) with respect to h, shape (*L, B, H)."""
     return grad(lambda h: energy(h).sum())(h)
 
 
@@ -38,7 +38,7 @@ class Posterior(nn.Module, ABC):
     has_natural_params = False
 
     def extra_repr(self) -> str:
-        """Return the number of latents, which ``print`` shows."""
+        """Return the number of latents, for the module's printed representation."""
         return f"h_dim={self.h_dim}"
 
     @abstractmethod
@@ -47,19 +47,19 @@ class Posterior(nn.Module, ABC):
 
     @abstractmethod
     def distribution_params(self, v: Tensor) -> DistributionParams:
-        """Compute the parameters of the distribution q(h|v), each of shape (B, H), by a pass through the network."""
+        """Pass v through the network, and return the parameters of the distribution q(h|v), each of shape (B, H)."""
 
     @abstractmethod
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute reparametrised samples h, shape (*L, B, H), from q's parameters and noise (*L, B, H)."""
+        """Compute reparametrised samples h, shape (*L, B, H), from the parameters of q(h|v) and noise (*L, B, H)."""
 
     @abstractmethod
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """Compute log q(h), shape (*L, B), for q's parameters and h (*L, B, H)."""
+        """Compute log q(h|v), shape (*L, B), from the parameters of q(h|v) and the latents h (*L, B, H)."""
 
     @abstractmethod
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Compute the diagonal of the Fisher information that h carries about each parameter, each of shape (B, H)."""
+        """Compute, for each parameter of q(h|v), the diagonal of the Fisher information matrix, shape (B, H)."""
 
     def natural_gradient_step(
         self,
@@ -104,20 +104,20 @@ class Posterior(nn.Module, ABC):
         return self.log_prob_given(self.distribution_params(v), h)
 
     def rsample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute reparametrised samples h ~ q(h|v) and their log q(h|v), in one pass through the posterior."""
+        """Compute reparametrised samples h ~ q(h|v) and their log-probabilities, in one pass through the posterior."""
         q_params = self.distribution_params(v)
         h = self.rsample_given(q_params, noise)
         return h, self.log_prob_given(q_params, h)
 
     def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute exact samples h ~ q, shape (*L, B, H), without a gradient if h is binary.
+        """Compute exact samples h ~ q(h|v), shape (*L, B, H); binary samples have no gradient.
 
-        For binary latents they are bits, while :meth:`rsample_given` returns relaxed values.
+        Samples of binary latents are bits, while :meth:`rsample_given` returns relaxed values.
         """
         return self.rsample_given(q_params, noise)
 
     def sample_and_log_prob(self, v: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute exact samples h ~ q(h|v) and their log q(h|v), in one pass through the posterior.
+        """Compute exact samples h ~ q(h|v) and their log-probabilities, in one pass through the posterior.
 
         They serve importance weights, whose gradient with respect to theta does not pass through h.
         """

@@ -14,7 +14,7 @@ __all__ = ["BernoulliPosterior"]
 
 
 class BernoulliPosterior(Posterior):
-    r"""The posterior of independent bits with logits :math:`l = A v + a`, relaxed by Gumbel-Softmax for gradients.
+    r"""A posterior of independent bits with logits :math:`l = A v + a`, relaxed by Gumbel-Softmax for gradients.
 
     .. math:: h = \mathrm{sigmoid}((l + \log u - \log(1 - u)) / \tau), \quad u \sim U(0, 1)
     .. math:: \log q(h|v) = \sum_j h_j l_j - \mathrm{softplus}(l_j)
@@ -59,24 +59,24 @@ class BernoulliPosterior(Posterior):
         return (at_least_float32(self.linear(v)),)
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute relaxed samples h in (0, 1), shape (*L, B, H); with temperature 0 they are bits."""
-        # u = 0 does occur; half the spacing of float32 below 1 keeps log u and log(1 - u) finite.
+        """Compute relaxed samples h in (0, 1), shape (*L, B, H), or binary ones if the temperature is 0."""
+        # The noise u can be 0. Clamping it by half of float32's spacing below 1 keeps log u and log(1 - u) finite.
         perturbed = q_params[0] + torch.logit(noise, eps=6e-8)
         if self.temperature == 0:
             return (perturbed > 0).to(perturbed.dtype)
         return torch.sigmoid(perturbed / self.temperature)
 
     def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute bits, shape (*L, B, H), by rounding the relaxed h of the same noise."""
+        """Compute binary samples, shape (*L, B, H), by rounding the relaxed samples for the same noise."""
         relaxed = self.rsample_given(q_params, noise)
         return (relaxed > 0.5).to(relaxed.dtype)
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """Compute log q(h), shape (*L, B), also at relaxed h."""
+        """Compute log q(h), shape (*L, B), for binary or relaxed h."""
         return (h * q_params[0] - softplus(q_params[0])).sum(-1)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Compute the Fisher information of h about the logits, q (1 - q) with q = q(h=1|v), shape (B, H)."""
+        """Compute the Fisher information with respect to the logits, q (1 - q) with q = q(h=1|v), shape (B, H)."""
         q = q_params[0].sigmoid()
         return (q * (1 - q),)
 
@@ -89,7 +89,9 @@ class BernoulliPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Set :math:`l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]`; see :class:`Posterior`.
+        r"""Take a natural-gradient step on the logits l; see :class:`Posterior`.
+
+        .. math:: l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]
 
         For an energy that is linear in each latent, :math:`E_q[\partial E / \partial h]` is the derivative at q's mean,
         and is :math:`E_q[E(v, h_j = 1, h_{-j}) - E(v, h_j = 0, h_{-j})]`.

@@ -16,7 +16,7 @@ ROWS = 500
 
 
 def has_free_energy_bound(energy: object, posterior: object) -> bool:
-    """Return whether the energy has a tractable free energy, or a posterior from which a bound can be computed."""
+    """Return whether the free energy is tractable or can be bounded with a posterior."""
     return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and isinstance(posterior, Posterior))
 
 
@@ -24,7 +24,7 @@ def has_free_energy_bound(energy: object, posterior: object) -> bool:
 def free_energy_bound(
     energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator, *, n_particles: int
 ) -> Tensor:
-    r"""Compute F(v) if it is tractable, else a Monte Carlo estimate of the posterior's upper bound.
+    r"""Compute the free energy F(v) if it is tractable, else a Monte Carlo estimate of its variational upper bound.
 
     .. math:: F(v) \le E_{q(h|v)} [E(v, h) + \log q(h|v)]
 

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class GaussianPosterior(Posterior):
-    r"""The base of Gaussian posteriors, q(h|v) = N(mean(v), diag exp(2 log_std(v))).
+    r"""The base class of Gaussian posteriors, q(h|v) = N(mean(v), diag exp(2 log_std(v))).
 
     Samples are :math:`h = \mathrm{mean} + e^{\mathrm{log\,std}} \epsilon` with standard normal :math:`\epsilon`.
     """
@@ -54,13 +54,13 @@ class GaussianPosterior(Posterior):
         return mean + log_std.exp() * noise
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """Compute log q(h), shape (*L, B)."""
+        """Compute the log density log q(h|v), shape (*L, B)."""
         mean, log_std = q_params
         standardised = (h - mean) * (-log_std).exp()
         return (-0.5 * standardised.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Compute the Fisher information: 1 / std^2 for the mean, and 2 for the log standard deviation."""
+        """Compute the Fisher information of q: 1 / std^2 for the mean, and 2 for the log standard deviation."""
         return (-2 * q_params[1]).exp(), torch.full_like(q_params[1], 2.0)
 
     def natural_gradient_step(
@@ -72,7 +72,7 @@ class GaussianPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Take a natural-gradient step on the mean, and on the precision P if ``move_precision``.
+        r"""Take a natural-gradient step on the mean, and also on the precision P if ``move_precision`` is true.
 
         .. math:: x = \rho\, (E_q[\partial^2 E / \partial h^2] / P - 1), \quad P \leftarrow P (1 + x + x^2 / 2), \quad
             \mu \leftarrow \mu - \rho\, P^{-1} E_q[\partial E / \partial h]
@@ -102,7 +102,7 @@ class GaussianPosterior(Posterior):
 
 
 class LinearGaussianPosterior(GaussianPosterior):
-    r"""The posterior q(h|v) = N(A v + a, diag s^2), whose s is the same for every v (Bao et al. 2021, appendix F.4).
+    r"""The posterior q(h|v) = N(A v + a, diag s^2), where s does not depend on v (Bao et al. 2021, appendix F.4).
 
     Args:
         v_dim: The size of v.
@@ -132,8 +132,8 @@ class NetworkGaussianPosterior(GaussianPosterior):
 
     .. math:: s(v) = a + (b - a) / (1 + e^{-l(v)})
 
-    where l is the number that would otherwise be the log standard deviation. For a noisy v of a kind that is rare in
-    training, an unbounded standard deviation may be e^20, and a single such latent ends the run. If E is convex in h
+    where l is the number that would otherwise be the log standard deviation. For a noisy v that is rare in training,
+    an unbounded standard deviation may be e^20, and a single such latent makes the run fail. If E is convex in h
     and contains the term :math:`|h|^2 / (2 r^2)`, the exact posterior is nowhere wider than r, which is then a natural
     upper bound.
 
@@ -206,7 +206,7 @@ class EncoderPosterior(GaussianPosterior):
 
 
 class SpectralEncoderPosterior(EncoderPosterior):
-    r"""The posterior of BiDVL's residual networks: spectrally normalised linear maps, and variances below one.
+    r"""The posterior of BiDVL's residual networks, with spectrally normalised linear maps and variances below one.
 
     .. math:: \log \sigma^2(v) = -\log(1 + e^{A g(v) + a})
 

@@ -66,7 +66,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
     folder = Path(out)
     paths = [folder / name for name in ("table.md", "table.csv", "report.html")]
     write_text(paths[0], to_markdown(by_data, notes + lines))
-    # An apostrophe is put before texts that begin like a formula, which spreadsheets would evaluate.
+    # Put an apostrophe before texts that begin like a formula, because spreadsheets would evaluate them.
     cells = summary.map(lambda cell: re.sub(r"^(?=[=+@-])", "'", cell) if isinstance(cell, str) else cell)
     write_text(paths[1], cells.drop(columns=["group", "text"]).to_csv(index=False))
     show(by_data, notes + lines)
@@ -80,7 +80,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write the report; if the user can correct an error, print its message and exit with code 1."""
+    """Write the report; for an error that the user can correct, print the message and exit with code 1."""
     given = parser().parse_args(argv)
     try:
         paths = report(given.folders, given.out, given.metric)

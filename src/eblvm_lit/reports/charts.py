@@ -88,7 +88,7 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
     figure = new_figure(4.4, 3.0)
     axes = figure.subplots()
     open_frame(axes, groups[0].data.replace("_", " "))
-    for i, group in enumerate(groups):  # the index i gives a group the same colour and dash in all figures
+    for i, group in enumerate(groups):  # the index i keeps a group's colour and dash the same in all figures
         curve = mean_curve(group, metric)
         colour = COLOURS[i % len(COLOURS)]
         if len(curve) > 1:
@@ -125,7 +125,7 @@ def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
 
 @styled_text
 def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
-    """Draw a metric, its intervals and the Pareto front against time and, if measured, against memory."""
+    """Plot a metric with confidence intervals and the Pareto front against time and, if measured, against memory."""
     points = costs(groups, metric)
     panels = {"seconds": "seconds of training", "memory": "memory of an iteration, MiB"}
     panels = {column: label for column, label in panels.items() if points[column].notna().any()}
@@ -159,7 +159,7 @@ def _words(group: Group) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    """Put a legend of the curves in the figure's first panel to the right of the given panel, without shrinking it."""
+    """Place the legend of the figure's first panel to the right of the given axes, without shrinking them."""
     handles, labels = axes.figure.axes[0].get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(label, 44, subsequent_indent="   ")) for label in labels]
     legend = axes.legend(handles, wrapped, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
@@ -167,7 +167,7 @@ def _legend(axes: Axes) -> None:
 
 
 class Grid:
-    """The groups of one method that differ in two numeric settings, as the cells of a heat map.
+    """The groups of runs of one method that differ in two numeric settings, as the cells of a heat map.
 
     Args:
         cells: The groups by the pair of the two settings' values.
@@ -221,7 +221,7 @@ def _is_number(value: Any) -> bool:
 
 @styled_text
 def draw_grid(grid: Grid, metric: str) -> Figure:
-    """Draw a heat map of a metric over a grid, with the texts of the table in its cells; brighter is better."""
+    """Draw a heat map of a metric over a grid, with the values written in its cells; brighter is better."""
     summary = summarise(list(grid.cells.values()), [metric]).set_index("group")
     places = pd.MultiIndex.from_tuples(grid.cells)
     means, texts = (

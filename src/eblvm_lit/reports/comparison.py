@@ -26,7 +26,7 @@ def interval(values: pd.Series) -> tuple[float, float]:
 
 
 def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, str]:
-    """Test the difference between the means of ``a`` and ``b``, paired if they share seeds, else by Welch's t test.
+    """Test the difference between the means of ``a`` and ``b``: paired t test if seeds are shared, else Welch's t test.
 
     The test is paired if all seeds of one of them are also seeds of the other.
 
@@ -46,7 +46,7 @@ def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, 
     a, b = (values.dropna().groupby(level=0).mean() for values in (a, b))
     pairs = (a - b).dropna()
     paired = len(pairs) == min(len(a), len(b))
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # scipy warns of single or equal values
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # scipy warns about single or equal values
         result = stats.ttest_1samp(pairs, 0.0) if paired else stats.ttest_ind(a, b, equal_var=False)
         low, high = result.confidence_interval(0.95)
     value = pairs.mean() if paired else a.mean() - b.mean()

@@ -20,10 +20,10 @@ from eblvm_lit.reports.runs import SECONDS, SPEED, Group
 
 __all__ = ["render"]
 
-AT_VALIDATION = re.compile(r"_\d{6,}$")  # ends of names of figures from validations, which are not shown
+AT_VALIDATION = re.compile(r"_\d{6,}$")  # the suffix of figures drawn at validations, which the page omits
 RECORDED = {"iterations": "iteration", "seconds": SECONDS, "iterations/s": SPEED, "MiB": "train/peak_memory_mib"}
 MACHINE = ("trainer.accelerator", "trainer.devices", "trainer.precision")
-MOST_PICTURES = 12  # largest number of pictures per group of runs: more would make the page too large
+MOST_PICTURES = 12  # maximum number of pictures per group of runs: more would make the page too large
 
 
 def render(
@@ -62,7 +62,7 @@ def render(
 
 
 def _figures(group: Group) -> dict[str, str]:
-    """Return the figures of the first run of a group by name, scaled down."""
+    """Return the scaled-down figures of the first run of a group, as data URIs by name."""
     paths = [path for path in sorted(group.runs[0].folder.glob("figures/*.png")) if not AT_VALIDATION.search(path.stem)]
     found: dict[str, str] = {}
     for path in paths[:MOST_PICTURES]:
@@ -72,7 +72,10 @@ def _figures(group: Group) -> dict[str, str]:
 
 
 def _embedded(path: Path, widest: int) -> str:
-    """Encode a picture as a data URI, scaled down if it is too wide, as WebP, which takes half the bytes of PNG."""
+    """Encode a PNG file as a WebP data URI, scaled down to a width of at most ``widest`` pixels.
+
+    WebP takes half the space of PNG.
+    """
     with Image.open(path, formats=["PNG"]) as image:
         image = image.convert("RGB")
         image.thumbnail((widest, 4 * widest))

@@ -27,7 +27,7 @@ __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "declare_all", "group_run
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
 LAST = " (last 3)"
-LARGEST = 1e100  # the squares of much larger numbers, and so their variance, overflow float64
+LARGEST = 1e100  # the variance of much larger numbers overflows float64, because it squares them
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
@@ -79,7 +79,7 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
         try:
             config = flatten(read_yaml(folder / "config.yaml"))
             if folder.name == ".hydra" or not {"method._target_", "data._target_"} <= config.keys():
-                continue  # a file of Hydra's own, or not the configuration of a run
+                continue  # one of Hydra's own files, or not the configuration of a run
             if (folder / "metrics.json").is_file():
                 runs.append(_read_run(folder, config))
             else:
@@ -93,9 +93,9 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
 
 
 def declare_all() -> None:
-    """Import all modules that declare units and directions of metrics, which takes seconds.
+    """Import all modules that declare metrics, their units, and whether higher is better; this takes seconds.
 
-    It is needed for runs that have not stored these declarations in their folder.
+    The import is needed for runs that have not stored these declarations in their folder.
     """
     for package in (evaluation, callbacks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -158,7 +158,7 @@ class Group:
         return run.choices.get(key, run.config.get(key))
 
     def text(self, key: str) -> str:
-        """Return a setting with its value as text, such as ``n_unroll=5``."""
+        """Return a setting and its value as text, such as ``n_unroll=5``."""
         value = self.value(key)
         if key.endswith("._target_"):
             key = key.removesuffix("._target_")
@@ -182,7 +182,7 @@ class Group:
 
 
 def setting_name(key: str) -> str:
-    """Return the name of a setting in labels, without the prefixes that are clear from the context.
+    """Return the name of a setting in labels, without a prefix that is clear from the context.
 
     Example:
         >>> setting_name("method.n_unroll"), setting_name("score.n_particles")
@@ -208,7 +208,7 @@ def _data_name(run: Run) -> str:
 
 
 def _with_size(group: Group, groups: Sequence[Group]) -> str:
-    """Return the name of the data set, with the size of its images if groups differ in it.
+    """Return the name of the data set, followed by the image size if the groups have different sizes.
 
     Metrics of images of different sizes cannot be compared, so that each size counts as a data set.
     """

@@ -38,7 +38,7 @@ UNITS = {
 
 
 class Published(NamedTuple):
-    """A published number with its source; ``differs`` says how the run's training differs, or is empty if it agrees."""
+    """A published number with its source; ``differs`` says how the run was trained differently, if it was."""
 
     value: float = math.nan
     source: str = ""
@@ -52,7 +52,7 @@ def _entries() -> list[dict[str, Any]]:
 
 
 def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
-    """Find the published numbers, by metric, that belong to the method, the data set and the settings of a run.
+    """Find the published numbers for the method, the data set and the settings of a run, by metric.
 
     If several entries of ``published.yaml`` match, the first one counts.
 
@@ -106,7 +106,7 @@ def choose_metrics(groups: Sequence[Group], names: Sequence[str] = ()) -> list[s
 
 
 def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
-    """Summarise the metrics of groups in one table, with a row for each group and each metric that the group has.
+    """Summarise groups of runs in one table, with one row for each metric of each group.
 
     Columns include ``std``, the standard deviation with the divisor n - 1; ``low`` and ``high``, the 95 % confidence
     interval of the mean; ``best``, a mark at the best mean on the data set, or of its method on the data set; and
@@ -135,7 +135,7 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """Mark, if there are several to compare, the best mean on a data set and the best mean of each method on it."""
+    """Mark the best mean per data set, and per method on each data set, where at least two means can be compared."""
     marks = pd.Series("", summary.index, dtype=object)
     way = summary["metric"].map(direction)
     for mark, by in ((BEST_OF_METHOD, ["data", "metric", "method"]), (BEST, ["data", "metric"])):
@@ -145,7 +145,7 @@ def _best(summary: pd.DataFrame) -> pd.Series:
 
 
 def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float = math.nan, mark: str = "") -> str:
-    r"""Format a mean and two digits of its standard deviation, with its confidence interval in a second line.
+    r"""Format a mean and its standard deviation, to two digits, with the confidence interval on a second line.
 
     Example:
         >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)
@@ -162,7 +162,7 @@ def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float
 
 
 def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Make one table of texts for each data set; after each metric with published numbers, a column shows these."""
+    """Make one table of texts per data set; a column of published numbers follows each metric that has such numbers."""
     found = {}
     for data, of_data in summary.groupby("data", sort=False):
         rows = [i for i, group in enumerate(groups) if group.data == data]
@@ -180,7 +180,7 @@ def tables(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataF
 
 
 def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
-    """Write the notes below the tables, as far as they apply, one sentence each."""
+    """Return the notes that apply to the tables, one sentence each."""
     notes = ["Mean ± sample standard deviation over n runs that differ only in their seed."]
     if summary["low"].notna().any():
         notes.append("[ ]: the 95 % confidence interval of the mean, by Student's t.")
@@ -224,7 +224,7 @@ def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> st
 
 
 def _literal(text: str) -> str:
-    r"""Escape a text so that Markdown finds no cell border, emphasis by ``*``, named link or HTML in it.
+    r"""Escape a text so that Markdown shows ``|``, ``*``, ``[...](...)`` and HTML in it literally.
 
     Example:
         >>> print(_literal("a|b *c* <d>[e](f)"))
@@ -236,7 +236,7 @@ def _literal(text: str) -> str:
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
     """Print the tables, with as many columns as fit into the width of the terminal, and the notes."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:  # a file has no limited width
+    if not console.is_terminal:  # a file has unlimited width
         console.width = 10**4
     endless = console.options.update(width=10**4)
     for data, table in by_data.items():

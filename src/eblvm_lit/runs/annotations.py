@@ -21,13 +21,13 @@ from eblvm_lit.runs.groups import choice_of
 __all__ = ["Steps", "argument_types", "check_arguments", "check_values", "typed_key"]
 
 Steps = tuple[str | int, ...]  # the keys and indices that lead to a place in a configuration
-# For each Python type, the types of YAML values that are accepted: a number is not a boolean, nor a string a number.
+# The YAML types accepted for each Python type: a number is not accepted as a boolean, nor a string as a number.
 TAKEN: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int)}
 OPTIONS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 class _Names(dict[str, Any]):
-    """The names of a module. Names that are missing at run time, as imports for type checkers, evaluate to Any."""
+    """A namespace in which missing names, such as those imported only for type checkers, evaluate to Any."""
 
     def __missing__(self, name: str) -> Any:
         return Any
@@ -35,7 +35,7 @@ class _Names(dict[str, Any]):
 
 @functools.cache
 def argument_types(target: type) -> dict[str, Any]:
-    """Return the annotation of each argument of a constructor; empty if the annotations cannot be evaluated.
+    """Return the annotations of a constructor's arguments by name, or nothing if they cannot be evaluated.
 
     Example:
         >>> from eblvm_lit.evaluation.critic_divergence import CriticDivergence
@@ -51,9 +51,9 @@ def argument_types(target: type) -> dict[str, Any]:
 
 @functools.cache
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
-    """Return pydantic's checker for the values of an annotation, or None if pydantic has none."""
+    """Return pydantic's validator for an annotation, or None if pydantic cannot build one."""
     try:
-        # pydantic would check a dataclass field by field, and accept a mapping in its place
+        # by default, pydantic checks a dataclass field by field, and accepts a mapping in place of an instance
         return (
             TypeAdapter(InstanceOf[annotation]) if is_dataclass(annotation) else TypeAdapter(annotation, config=OPTIONS)
         )
@@ -64,7 +64,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
 def check_arguments(
     node: Any, resolve: Callable[[str], type], key_of: Callable[[Steps], str], steps: Steps = ()
 ) -> Any:
-    """Check the arguments of all objects that a configuration describes, at any depth, and build none of them.
+    """Check the arguments of all objects that a configuration describes, at any depth, without building them.
 
     Args:
         node: The configuration as plain containers.
@@ -110,7 +110,7 @@ def check_arguments(
 def check_values(
     values: Mapping[str, Any], types: Mapping[str, Any], key_of: Callable[[Steps], str], taker: str = ""
 ) -> None:
-    """Check each value that has an annotation.
+    """Check each value against its type annotation, if it has one.
 
     Args:
         values: The values by name; parts are instances of their classes.
@@ -142,14 +142,14 @@ def check_values(
 
 
 def _converted(value: Any, taken: Any) -> bool:
-    """Return whether pydantic has converted a value to a number or boolean, at any depth; lists may become tuples."""
+    """Return whether pydantic has converted a value, at any depth, to a number or boolean; lists may become tuples."""
     values, takens = ([*part.values()] if isinstance(part, dict) else part for part in (value, taken))
     inside = zip(values, takens, strict=False) if isinstance(value, dict | list) else ()
     return any(itertools.starmap(_converted, inside)) or type(value) not in TAKEN.get(type(taken), (type(value),))
 
 
 def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
-    """Return the place at which a value does not fit, and what is expected there.
+    """Return where in a value the validation has failed, and what is expected there.
 
     For a union, these are the errors of the members that match the value most deeply.
     """
@@ -160,7 +160,7 @@ def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
 
 
 def _place(value: Any, location: Sequence[str | int]) -> Steps:
-    """Return the keys and indices in an error's location, without the members of unions that pydantic adds to it."""
+    """Return the keys and indices of an error's location, without the names of union members that pydantic inserts."""
     steps: Steps = ()
     for step in location:
         if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
@@ -170,7 +170,7 @@ def _place(value: Any, location: Sequence[str | int]) -> Steps:
 
 
 def _wanted(message: str) -> str:
-    """Rewrite pydantic's message in the words of a configuration.
+    """Rewrite pydantic's message in the terms of a configuration.
 
     Example:
         >>> _wanted("Input should be a valid integer, got a number with a fractional part")
@@ -185,13 +185,13 @@ def _wanted(message: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as YAML writes it, shortened; for a part, the name of its class."""
+    """Return a value as a short text in the notation of YAML; for an object, return the name of its class."""
     text = reprlib.repr(value) if value is None or isinstance(value, str | int | float | list) else type(value).__name__
     return {"None": "null", "True": "true", "False": "false", "dict": "a mapping"}.get(text, text)
 
 
 def typed_key(node: Any, path: str, steps: Steps) -> str:
-    """Return the key by which a user sets the value at a place; if ``${...}`` takes it from another key, that key.
+    """Return the key by which a user sets a value: its own key, or the key that ``${...}`` takes the value from.
 
     Args:
         node: A node of a configuration, or a plain container.
@@ -211,7 +211,7 @@ def typed_key(node: Any, path: str, steps: Steps) -> str:
 
 
 def _source(root: Any, steps: Sequence[str | int]) -> tuple[list[str | int], Any]:
-    """Follow the references ``${...}`` on the way to a place, and return the keys of the source and its value."""
+    """Follow the interpolations ``${...}`` along a path, and return the path and the value to which they lead."""
     found: list[str | int] = []
     value = root
     for step in steps:

@@ -40,10 +40,10 @@ class Parts(NamedTuple):
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
-    """Return the number of iterations in one step of Lightning's loop, at most the configured number.
+    """Return the number of iterations per step of Lightning's loop, which is at most ``cfg.iterations_per_batch``.
 
-    It divides the configured number and the intervals of validation, logging and callbacks, so that each of these runs
-    at exactly its iterations.
+    The number divides the configured one and the intervals of validation, logging and callbacks, so that each of these
+    runs at exactly its iterations.
 
     Example:
         >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
@@ -55,7 +55,7 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         return 1  # Lightning's overfit_batches counts batches, each of which must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
-        # the callback nonfinite does not limit the block, because it checks every iteration in it
+        # The callback nonfinite is left out: it checks each iteration of a batch, not only the last one.
         if name != "nonfinite" and node is not None and node.get("every"):
             moments.append(node.every)
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
@@ -69,7 +69,7 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
         packages: The packages, in addition to this one, whose classes it may name. They include :data:`LIBRARIES` only
             if the user has composed the configuration, so not if it comes from a checkpoint.
     """
-    pl.seed_everything(cfg.seed, verbose=False)  # only the initial parameters need it; other noise has keyed generators
+    pl.seed_everything(cfg.seed, verbose=False)  # for initial parameters; all other noise comes from keyed generators
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     data.max_examples = cfg.get("max_examples")
     method = instantiate(cfg.method, "method", packages, Method)
@@ -87,7 +87,7 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
 
 
 def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Logger]:
-    """Build the loggers of a configuration that the user has composed; those in a checkpoint are never built."""
+    """Build the loggers of the user's own configuration; loggers in a checkpoint are never built."""
     nodes = {name: node for name, node in (logger or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
@@ -100,7 +100,7 @@ def n_processes(trainer: DictConfig) -> int:
 
 
 def processes_to_start(trainer: DictConfig) -> int:
-    """Return the number of processes that this process has to start; 1 if it is itself one of several.
+    """Return the number of processes to start; 1 if this process is already one of several.
 
     Raises:
         ConfigError: If this machine has no such devices, or other processes cannot be started from here.
@@ -138,7 +138,7 @@ def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
 
 
 def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
-    """Build Lightning's trainer with the options that this package needs, and set the block size of the data.
+    """Build Lightning's trainer with the options that this package needs, and set the data's ``iterations_per_batch``.
 
     Args:
         cfg: The configuration.
@@ -160,7 +160,7 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         "check_val_every_n_epoch": None,
         "num_sanity_val_steps": 0,
         "inference_mode": False,  # validation losses need gradients
-        "enable_checkpointing": False,  # callbacks.checkpoints saves checkpoints
+        "enable_checkpointing": False,  # callbacks.checkpoints saves the checkpoints
         "enable_autolog_hparams": False,  # otherwise Lightning saves the loggers' files before the run has begun
         "callbacks": [watch, StartChecks(), Compiling(), *parts.callbacks.values()],
         "logger": build_loggers(cfg.get("logger"), packages),

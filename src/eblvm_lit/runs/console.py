@@ -109,9 +109,9 @@ def show_next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: i
 
 
 def next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, allow_packages: Any) -> list[str]:
-    """Return the commands that evaluate, resume and compare a run of the command line; empty for a run from Python.
+    """Return the shell commands that evaluate, resume and compare a run; none for a run started from Python.
 
-    The resume command is left out if the learning rate has decayed: in a longer run its schedule would raise it again.
+    The resume command is left out if the learning rate has decayed: the schedule of a longer run would raise it again.
 
     Args:
         folder: The folder of the run.
@@ -142,13 +142,13 @@ def next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, a
 
 
 def _program(name: str) -> list[str]:
-    """Return the words that call ``train`` or ``evaluate``, in the form in which this process was called."""
+    """Return the words of a command that calls ``train`` or ``evaluate`` in the way this process was called."""
     called = Path(sys.argv[0])
     return [f"eblvm-{name}"] if called.name.startswith("eblvm-") else ["python", str(called.with_name(f"{name}.py"))]
 
 
 def shortest(path: Path) -> str:
-    """Return a path relative to the current folder, if it is inside of it.
+    """Return a path relative to the working folder if it lies inside that folder, else unchanged.
 
     Example:
         >>> shortest(Path.cwd() / "outputs" / "a")

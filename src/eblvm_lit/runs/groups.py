@@ -16,7 +16,7 @@ HYDRA = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 
 
 def conf_folder() -> Path:
-    """Return the configuration folder, which is inside an installed package, or at the top of a clone.
+    """Return the configuration folder: inside the package if it is installed, else at the top of the clone.
 
     Example:
         >>> (conf_folder() / "config.yaml").is_file()
@@ -28,17 +28,17 @@ def conf_folder() -> Path:
 
 
 def composing() -> initialize_config_dir:
-    """Return the context manager inside which Hydra composes configurations of this folder."""
+    """Return a context manager in which Hydra composes configurations from the configuration folder."""
     return initialize_config_dir(config_dir=str(conf_folder()), job_name="train", **HYDRA)
 
 
 def options_of(group: str) -> list[str]:
-    """Return the options of a group of conf/, without files whose names begin with _, which other options include."""
+    """Return the options of a group in conf/; files named ``_*.yaml`` are not options, but are included by options."""
     return sorted(path.stem for path in (conf_folder() / (group or "none")).glob("[!_]*.yaml"))
 
 
 def choice_of(key: str, value: Any) -> str:
-    """Return the end of an error message: by which group the part at a key is chosen, if there is such a group.
+    """Return the end of an error message: the options to choose for a key, or a full stop if no group sets the key.
 
     Args:
         key: The key of the part.

@@ -28,18 +28,18 @@ __all__ = [
     *("resolve_target", "to_plain"),
 ]
 
-# The exceptions that a class raises if its arguments do not fit.
+# The exceptions that a class raises if its arguments are invalid.
 UNFIT = (TypeError, ValueError, ImportError)
 OWN = "eblvm_lit"
-# The packages that a configuration of the command line may name in addition to this one. They are not all of torch and
-# Lightning, because both have classes that start processes (torch.distributed.elastic's SubprocessHandler).
+# The packages that a configuration from the command line may name in addition to this one: only parts of torch and
+# Lightning, because both also have classes that start processes (torch.distributed.elastic's SubprocessHandler).
 LIBRARIES = (
     *("torch.nn", "torchvision.models", "torchvision.transforms"),
     *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
 )
-# The folders of this package that any other configuration may name, such as one in a checkpoint of a stranger; it may
-# also name modules of torch. The key is the part of the configuration, and "" stands for all parts. Loggers are left
-# out, because they write anywhere and connect to hosts; only data and callbacks may read files.
+# The allowlist for all other configurations, such as those of untrusted checkpoints: folders of this package, besides
+# the modules of torch. Each key is a top-level key of the configuration, and "" stands for all of them. Loggers are not
+# allowed, because they write anywhere and connect to hosts; only data and callbacks may read files.
 FOLDERS = {
     "": (
         *(
@@ -118,7 +118,7 @@ def refuse_interpolations(node: Any, path: str) -> None:
 
 
 def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
-    """Return a function that returns the class of a ``_target_``, if a configuration may name it at this place."""
+    """Return a function that resolves a ``_target_`` to its class, if the allowlist permits this class at the path."""
     folders = [f"{OWN}.{folder}" for folder in (*FOLDERS[""], *FOLDERS.get(re.split(r"[.[]", path)[0], ()))]
     is_foreign = not {*LIBRARIES} <= {*packages}
 
@@ -132,7 +132,7 @@ def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
 
 
 def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the place, the key and the value of each member of a mapping or a list."""
+    """Yield the path, the key or index, and the value of each item of a mapping or a list."""
     if isinstance(node, dict):
         yield from ((f"{path}.{key}", key, value) for key, value in node.items())
     elif isinstance(node, list | tuple):
@@ -180,9 +180,9 @@ def _within(module: str, packages: Sequence[str]) -> bool:
 
 
 def _cause(error: Exception, plain: Any, path: str) -> BaseException:
-    """Return the cause of an error; if arguments do not fit, as a sentence that names the place and the class.
+    """Return the cause of an error; for invalid arguments of a class, return a ConfigError with its name and key.
 
-    Hydra 1.3 wraps the cause in its own error, whose text has the place; 1.4 adds the place as a note.
+    Hydra 1.3 wraps the cause in its own error, whose text contains the key; 1.4 adds the key as a note.
     """
     cause: BaseException = error
     while cause.__cause__ is not None and not isinstance(cause, EblvmError):
@@ -196,7 +196,7 @@ def _cause(error: Exception, plain: Any, path: str) -> BaseException:
 
 
 def misfit(path: str, target: type, error: BaseException) -> ConfigError:
-    """Return the error for a class whose arguments do not fit; for an unknown argument it names the most similar one.
+    """Return the error for invalid arguments of a class; if an argument is unknown, suggest the most similar name.
 
     Example:
         >>> print(misfit("error", ConfigError, ValueError("Too many.")))
@@ -228,7 +228,7 @@ def to_plain(node: Any, path: str = "") -> Any:
 
 
 def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
-    """Return the error for a value that refers to another value, which is missing.
+    """Return the error for a value that refers to a missing value.
 
     Example:
         >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})

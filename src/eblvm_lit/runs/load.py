@@ -34,7 +34,7 @@ def load(
     cache_dir: str | Path = "outputs/cache",
     config_dir: str | Path | None = None,
 ) -> TrainedRun:
-    """Load a trained model from a run, a checkpoint or a shared folder, or a model of this package by its name.
+    """Load a trained model from a run, a checkpoint or a shared folder, or one of this package's models by name.
 
     Files are read as data and run no code. The trained models of this package are ``grbm_digits``, ``bidvl_mnist``,
     ``bimdsm_mnist`` and ``vages_mnist``; docs/python.md has their data and training.
@@ -84,12 +84,11 @@ def load(
         method = instantiate(config.method, "method", packages, Method)
     iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
-    # If the user's own Trainer writes a checkpoint of this method, its raw parameters are the ones loaded here, even if
-    # these are averages.
+    # A later checkpoint by the user's own Trainer stores these parameters as raw ones, even if they are averages.
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
     found = {name: content.get(name) for name in ("metrics", "starts", "log_z")}
     run = TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages, **found)
-    if eval_weights is None:  # then the run's metrics belong to the loaded parameters
+    if eval_weights is None:  # the run's metrics belong to the loaded parameters
         run.learn_log_partition()
     return run
 

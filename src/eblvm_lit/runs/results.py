@@ -27,7 +27,7 @@ from eblvm_lit.utils.quantities import FILE, quantity
 __all__ = ["COSTS", "WEIGHTS", "as_best", "best_name", "estimators", "evaluated", "final_metrics", "write_results"]
 
 COSTS = ("train/iterations_per_second", "train/peak_memory_mib")
-# For each value of eval_weights: the parameters that are evaluated, in this order, and the prefix of their metrics.
+# For each value of eval_weights, the sets of parameters to evaluate, in this order, and the prefix of their metrics.
 WEIGHTS = {"raw": {"raw": "test"}, "ema": {"ema": "test"}, "both": {"ema": "test_ema", "raw": "test"}}
 
 
@@ -100,7 +100,7 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weigh
 
 
 def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Rename the metrics of a checkpoint to the names that mark them as those of the best checkpoint.
+    """Rename the metrics of the best checkpoint, for example ``test/fisher`` to ``test_best/fisher``.
 
     Example:
         >>> as_best({"iteration": 20, "test/fisher": -3.0, "test_ema/fisher": -4.0, "val/loss": 1.0})
@@ -110,7 +110,7 @@ def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def best_name(name: str) -> str:
-    """Return the name of a metric of the best checkpoint, for a run in which the last one is tested, too."""
+    """Return the name of a metric of the best checkpoint in a run that also tests the last checkpoint."""
     return "best_iteration" if name == "iteration" else re.sub(r"^(test|val)", r"\1_best", name)
 
 
@@ -123,7 +123,7 @@ def _costs(parts: Parts) -> dict[str, float]:
 
 
 def estimators(parts: Parts) -> dict[str, str]:
-    """Return how each metric that has several estimators was computed, in words, by its name without a split."""
+    """Describe the estimator of each metric that has several; the keys are metric names without the split."""
     found: dict[str, str] = {}
     for callback in parts.callbacks.values():
         if isinstance(callback, Evaluation):
@@ -133,7 +133,7 @@ def estimators(parts: Parts) -> dict[str, str]:
 
 @rank_zero_only
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Log the final metrics, draw the figures, and then write the metrics, whose file marks a run as finished."""
+    """Log the final metrics, draw the figures, and finally write the metrics file, which marks a run as finished."""
     log_results(loggers, metrics, parts.method.description)
     of_metrics = {}
     for callback in parts.callbacks.values():

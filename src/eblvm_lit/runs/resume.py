@@ -31,7 +31,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-SPLITS = "data.splits"  # the name in resume.allow of the examples in the splits, which are not a setting
+SPLITS = "data.splits"  # the entry of resume.allow that permits changed splits; it is not a configuration key
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
@@ -43,7 +43,7 @@ def _allowed(cfg: DictConfig) -> list[str]:
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        is_key = OmegaConf.select(cfg, key, default=...) is not ...  # the default is ..., because null is a value
+        is_key = OmegaConf.select(cfg, key, default=...) is not ...  # the default is Ellipsis, because null is a value
         if key != SPLITS and not is_key:
             similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
@@ -74,9 +74,9 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
 
 
 def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: DictConfig, path: str | Path) -> None:
-    """Say how the examples have changed since a checkpoint was written, and refuse test examples that were trained on.
+    """Log how the data have changed since a checkpoint was written, and refuse test examples that it was trained on.
 
-    Only data modules whose files may change tell their examples: see :meth:`ArrayDataModule.example_digests`.
+    Only data modules whose files may change report their examples: see :meth:`ArrayDataModule.example_digests`.
 
     Args:
         checkpoint: The content of the checkpoint.
@@ -90,7 +90,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
     now = data.state_dict()
     if not now:
         return
-    before = checkpoint.get(type(data).__qualname__)  # the key under which Lightning stores the data's state
+    before = checkpoint.get(type(data).__qualname__)  # the key under which Lightning stores the data module's state
     problem = f"{path} does not say what it was trained on, and an earlier version has divided these data otherwise"
     if before is not None:
         if changed := changed_splits(before, now):
@@ -105,7 +105,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
 
 
 def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
-    """Describe the learning rates that jump on resuming: each with its last value before and its first value after.
+    """Describe each learning rate that jumps on resuming: the last value before and the first value after.
 
     A rate is named if the schedule of this run would have given the checkpoint's last iteration another rate.
 
@@ -178,7 +178,7 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
 
 
 def finished_job(cfg: DictConfig) -> dict[str, float] | None:
-    """Return the final metrics of this job of a sweep, if ``sweep.resume`` is true and the job is already finished."""
+    """Return the final metrics of this sweep job if ``sweep.resume`` is true and the job has already finished."""
     folder = Path(cfg.run_dir)
     if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
         return None
@@ -196,7 +196,7 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
-    """Return the keys whose values differ and must not differ, with both values in words.
+    """Find the settings that must be equal but differ; return both values of each as text, by key.
 
     A value that comes from another key by ``${...}`` is reported once, under that key: ``optimizer.lr``, for instance,
     sets the learning rates of both levels.
@@ -226,12 +226,12 @@ def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequen
 
 
 def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the path and both values of each difference of two nested mappings.
+    """Yield the path and both values of each difference between two nested mappings.
 
-    Parts of different classes count as one difference.
+    Objects of different classes count as one difference.
     """
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
-        before, now = (None if value == {} else value for value in (before, now))  # an empty part equals a missing one
+        before, now = (None if value == {} else value for value in (before, now))  # {} equals a missing key
         if before != now:
             yield path, (before, now)
     elif before.get("_target_") != now.get("_target_"):
@@ -242,7 +242,7 @@ def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, t
 
 
 def _sources(node: Any, keys: Sequence[str]) -> list[str]:
-    """Return the paths that the ``${...}`` at a key, or at a part above it, refer to."""
+    """Return the paths to which the interpolations ``${...}`` at a key, or at one of its parents, refer."""
     for key in keys:
         if not isinstance(node, Mapping):
             break

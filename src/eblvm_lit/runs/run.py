@@ -71,7 +71,7 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
         if cfg.show_config:
             show_config(cfg)
         with logging_to(trainer.loggers):
-            # Set the first parameters: random ones, those of another run, or those of a checkpoint. Then train.
+            # Set the initial parameters: random ones, those of another run, or those of a checkpoint. Then train.
             start(cfg, parts, trainer, resume_from)
             hints = [*parts.method.memory_hints(), f"{LESS_MEMORY} for validations"]
             with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, cfg.get("tf32")):

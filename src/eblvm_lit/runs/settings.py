@@ -46,11 +46,11 @@ RUN: dict[str, Any] = {
     "resume": dict[str, str | Sequence[str] | None],
     "sweep": dict[str, bool],
 }
-# The types of options of Lightning's trainer for which runs accept fewer values than Lightning.
+# The types of those Trainer options for which runs accept fewer values than Lightning does.
 TRAINER: dict[str, Any] = {
     "max_steps": PositiveInt,
     "num_nodes": PositiveInt,
-    # more processes than this fill the memory, with 900 MB each, before the first of them starts to train
+    # more processes, at 900 MB each, would fill the memory before the first of them starts to train
     "devices": Annotated[int, Field(ge=-1, le=8 * (os.cpu_count() or 1))]
     | Annotated[str, Field(pattern=r"^(auto|-1|\d|\d+(,\d+)+)$")]
     | Sequence[NonNegativeInt],
@@ -59,7 +59,7 @@ TRAINER: dict[str, Any] = {
     "log_every_n_steps": PositiveInt,
     "overfit_batches": NonNegativeInt,
 }
-# Types of the top-level keys by which an evaluation replaces values of the run's configuration.
+# The types of the top-level keys with which an evaluation overrides the run's configuration.
 EVALUATION: dict[str, Any] = {
     **dict.fromkeys(("device", "data_root", "cache_dir", "run_dir"), str | None),
     "seed": Seed | None,
@@ -100,7 +100,7 @@ def adapt(cfg: DictConfig) -> None:
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse a model of images for vectors, missing values and values of wrong types, before any object is built.
+    """Refuse an image model for vectors, missing values and values of wrong types, before any object is built.
 
     Raises:
         ConfigError: With the first problem.
@@ -121,7 +121,7 @@ def check_config(cfg: DictConfig) -> None:
 
 
 def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of: Callable[[Steps], str]) -> None:
-    """Check all values that a run reads against their types: its settings, its parts and the trainer's options.
+    """Check the types of all values that a run uses: its settings, constructor arguments and Trainer options.
 
     Args:
         plain: The configuration as plain containers.

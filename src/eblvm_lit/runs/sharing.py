@@ -38,10 +38,10 @@ FILES = ("model.safetensors", "config.yaml", "metrics.json", "README.md", "sampl
 WEIGHTS, CONFIG, METRICS, CARD, PICTURE = FILES
 # The prefix of tensors in the file that are not parameters; no parameter can have such a name.
 BESIDE = "shared/"
-STARTS = f"{BESIDE}starts/"  # prefix of the states that chains start from, by name
+STARTS = f"{BESIDE}starts/"  # prefix of the initial states of chains, by name
 LOG_Z = f"{BESIDE}log_z"  # log Z and its standard error
-STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # prefix of statistics of batch normalisation, by the names of the buffers
-# The parts of the configuration that are shared, in addition to callbacks.evaluation.
+STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # prefix of batch-normalisation statistics, by buffer name
+# The configuration keys that a shared model keeps, in addition to callbacks.evaluation.
 KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")
 ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is valid on one machine only
 
@@ -55,7 +55,7 @@ def save_pretrained(
     push_to_hub: bool = False,
     repo_id: str | None = None,
 ) -> None:
-    """Write the model to a folder that can be shared, and that :func:`eblvm_lit.from_pretrained` loads.
+    """Write the model to a folder that can be shared and loaded by :func:`eblvm_lit.from_pretrained`.
 
     The folder has the layout of the Hugging Face Hub: ``model.safetensors``, ``config.yaml``, ``metrics.json``, and a
     model card, ``README.md``, with ``samples.png``. The samples are drawn by this function.
@@ -116,7 +116,7 @@ def _rounded(run: TrainedRun) -> TrainedRun:
 
 
 def _halved(value: Tensor) -> Tensor:
-    """Round a tensor to half precision, or return it unchanged if its largest value would lose more than one bit.
+    """Round a tensor to half precision, or return it unchanged if the rounding error would be too large.
 
     The largest error that is accepted is 2^-11 of the tensor's largest absolute value.
 
@@ -132,7 +132,7 @@ def _halved(value: Tensor) -> Tensor:
 
 
 def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
-    """Return the tensors of the file: parameters, buffers needed after training, starts of chains and log Z."""
+    """Return the tensors to store: parameters, buffers needed after training, initial states of chains, and log Z."""
     unshared = run.method.unshared_buffers()
     state = {name: value for name, value in run.method.state_dict().items() if name not in unshared}
     state |= {f"{STARTS}{name}": value for name, value in run.starts.items()}
@@ -145,7 +145,7 @@ def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
 
 
 def _config(run: TrainedRun) -> dict[str, Any]:
-    """Return the settings that a loaded model needs, and the command that trained it, without paths of this machine."""
+    """Return the settings needed to load the model, and the training command, both without paths on this machine."""
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
@@ -157,7 +157,7 @@ def _config(run: TrainedRun) -> dict[str, Any]:
 
 
 def _portable(node: Any) -> Any:
-    """Replace absolute paths in plain containers by their last part."""
+    """Replace absolute paths in plain containers with their last component."""
     if isinstance(node, dict):
         return {key: _portable(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -185,7 +185,7 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
 
 
 def read_pretrained(folder: Path) -> dict[str, Any]:
-    """Read the folder of a shared model as data, in the form of a checkpoint.
+    """Read the folder of a shared model in the form of a checkpoint, without running any code from it.
 
     The folder of the data set is set to that of this machine: the environment variable EBLVM_DATA, or ``data``.
 
@@ -204,7 +204,7 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
             "method": OmegaConf.select(config, "method._target_"),
             "iteration": int(metrics.get("iteration", 0)),
         }
-    except Exception as error:  # the three readers raise a dozen types of exceptions for files of another kind
+    except Exception as error:  # the three readers raise a dozen types of exceptions for invalid files
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None
     state = {name: value.float() if value.dtype == torch.float16 else value for name, value in state.items()}

@@ -1,4 +1,4 @@
-"""The start of a run: its device and precision, its records, and its first parameters."""
+"""The start of a run: its device and precision, its records, and its initial parameters."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | No
 
 
 def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
-    """Choose the device of an evaluation: the one that was asked for, or one of the kind that trained the run.
+    """Choose the device of an evaluation: the requested one, or one of the type that trained the run.
 
-    The kind matters because random numbers differ between CPUs and GPUs.
+    The type matters because random numbers differ between CPUs and GPUs.
 
     Args:
-        wanted: A device of torch, ``gpu`` or ``auto``; None for the kind of the run, if this machine has one.
+        wanted: A device of torch, ``gpu`` or ``auto``; None for the type that trained the run, if this machine has one.
         stored: The configuration of the run.
     """
     on_gpu = torch.cuda.is_available() and OmegaConf.select(stored, "trainer.accelerator") != "cpu"
@@ -58,7 +58,7 @@ def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
 
 
 def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Callable[[], None]:
-    """Return a function that writes the records of a run at its first call, in the first process only.
+    """Return a function that writes the records of a run when it is first called, in the first process only.
 
     It is called when the first minibatch is done: until then the run may be refused, and its folder stays as it is.
 
@@ -75,7 +75,7 @@ def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, 
         (folder / "metrics.json").unlink(missing_ok=True)  # this file marks a run as finished
         places = (folder, folder / "checkpoints", folder / "figures")
         for leftover in [path for place in places for path in place.glob(PARTIAL) if path.is_file()]:
-            leftover.unlink()  # a partial file of a process that was killed while it wrote
+            leftover.unlink()  # a partial file of a process that was killed while writing
         if command:
             write_text(folder / COMMAND, yaml.safe_dump(dict(command), sort_keys=False))
         write_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
@@ -84,7 +84,7 @@ def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, 
 
 
 def start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> None:
-    """Set the first parameters of a method, and log the configuration.
+    """Set the initial parameters of a method, and log the configuration.
 
     Args:
         cfg: The configuration of the run.
@@ -127,7 +127,7 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
 
 
 def _begin_with(method: Method, trained: Method, name: str) -> None:
-    """Copy the parameters of a trained method to the networks of a new run, for the networks that both have.
+    """Copy parameters from a trained method to a new run, for all networks that both methods have.
 
     Args:
         method: The method of the new run.

@@ -16,12 +16,12 @@ from eblvm_lit.training.checkpoint_io import checkpoint_file
 
 __all__ = ["redirect", "stored_config"]
 
-# The parts of callbacks that an evaluation may replace, and the values that are reset when it does.
+# The arguments of callbacks that an evaluation may replace, and the arguments that it then resets.
 CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
 
 
 def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
-    """Return the training configuration in a checkpoint, with the changes of the command line.
+    """Return the training configuration in a checkpoint, with the changes from the command line applied.
 
     Args:
         plain: The configuration in the checkpoint, which is not trusted.
@@ -37,7 +37,7 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         or "seed" not in plain
     ):
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
-    # training resolves all interpolations, and any that a stranger adds could read the environment
+    # training resolves all interpolations; any in an untrusted checkpoint could read environment variables
     refuse_interpolations(plain, "config")
     stored = OmegaConf.create(dict(plain))
     for name, callback in plain["callbacks"].items():
@@ -59,13 +59,13 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         {
             "save_dir": cfg.run_dir,
             "cache_dir": cfg.cache_dir,
-            # the folder of the evaluated run has its curves, and the arrays that it was given in Python
+            # the folder of the evaluated run contains its curves, and any arrays that were given in Python
             "csv_path": str(run_folder / "metrics.csv"),
             "run_folder": str(run_folder),
         },
     )
     _choose(stored, cfg)
-    if cfg.data_root is not None:  # data sets of outliers in the callbacks have roots, too
+    if cfg.data_root is not None:  # outlier data sets in the callbacks have a root, too
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
     return stored
@@ -100,7 +100,7 @@ def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
 
 
 def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
-    """Replace paths in a configuration at any depth, so that no file is read or written where a checkpoint says."""
+    """Replace paths in a configuration at any depth, so that a checkpoint cannot choose where files are accessed."""
     for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]

@@ -39,7 +39,7 @@ from eblvm_lit.utils.run_files import read_curves
 
 __all__ = ["TrainedRun"]
 
-ROWS = 1000  # the largest number of examples in one pass through the networks
+ROWS = 1000  # the maximum number of examples in one pass through the networks
 
 
 class TrainedRun:
@@ -51,7 +51,7 @@ class TrainedRun:
         iteration: The number of iterations that the method was trained for.
         folder: The folder of the run, if there is one.
         metrics: The final metrics; None reads them from the folder.
-        starts: The states that sampling chains start from, given if samples must not need the data: see :attr:`starts`.
+        starts: The initial states of sampling chains, given if sampling must not need the data: see :attr:`starts`.
         log_z: Log Z and its standard error, if they are known.
         packages: The packages, in addition to this one, that the configuration may name.
 
@@ -81,7 +81,7 @@ class TrainedRun:
         self.folder = folder
         self.packages = list(packages)
         self._starts = dict(starts or {})
-        # values of log Z, by the digest of the energy that they belong to
+        # values of log Z, by the digest of the energy
         self._log_z = {} if log_z is None else {digest(self.energy): log_z}
         if metrics is not None:
             self.metrics = metrics
@@ -113,7 +113,7 @@ class TrainedRun:
 
     @cached_property
     def data(self) -> ArrayDataModule:
-        """The data set of the run, whose files are read at the first access."""
+        """The data set of the run; its files are read on first access."""
         data = self._unread_data()
         data.setup()
         return data
@@ -134,7 +134,7 @@ class TrainedRun:
         return self.data.in_units(self._seen(split))
 
     def _seen(self, split: str) -> Tensor:
-        """Return all v of a split as the model sees them."""
+        """Return all examples of a split as the model receives them, shape (n, *event)."""
         return self.data.as_float(getattr(self.data.splits, split)).to(self._like)
 
     # ------------------------------------------------------------------ results
@@ -156,7 +156,10 @@ class TrainedRun:
 
     @property
     def _like(self) -> Tensor:
-        """A tensor with the dtype and device of the model; Lightning knows these only for the method as a whole."""
+        """A tensor with the dtype and device of the energy, or of the method if it has no energy.
+
+        Lightning records a dtype and a device only for the method as a whole.
+        """
         return tensor_of(self.method if self.energy is None else self.energy, self.method.device)
 
     def _generator(self, seed: int, *keys: str) -> torch.Generator:
@@ -215,7 +218,7 @@ class TrainedRun:
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler in the run's configuration, or the default sampler, ``annealed``, if it has none."""
+        """The sampler in the run's configuration; if there is none, the default sampler ``annealed``."""
         node = self.config.get("sampler")
         chosen = None if node is None else instantiate(node, "sampler", self.packages)
         if not isinstance(chosen, Sampler | Dynamics | None):
@@ -224,12 +227,12 @@ class TrainedRun:
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """The states that chains of the default sampler start from, by name; a shared model includes them."""
+        """The initial states of the default sampler's chains, by name; a shared model includes them."""
         draws = self.draws()
         return {} if draws is None else draws.starts
 
     def _points(self, v: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Convert examples to v on the model's device, with the model's dtype if none is given."""
+        """Convert examples to inputs v on the model's device, with the given dtype or, without one, the model's."""
         like = self._like
         data = self._shapes
         points = as_points(v, data, self.method.event_shape).to(like.device)
@@ -238,11 +241,11 @@ class TrainedRun:
 
     @property
     def _shapes(self) -> ArrayDataModule:
-        """The data set of the run, whose files are perhaps not read yet."""
+        """The data set of the run, for shapes and units; its files may not have been read yet."""
         return vars(self).get("data") or self._unread_data()
 
     def draw_images(self, n: int, *, seed: int = 0, sampler: Sampler | Dynamics | None = None) -> Tensor:
-        """Draw samples as images of bytes, whatever the range of values in the data that the model was trained on.
+        """Draw samples as uint8 images, whatever the range of values in the training data.
 
         They are the images of :meth:`sample`, and with Gibbs sampling the means E[v|h], as in the run's figures.
 
@@ -309,7 +312,7 @@ class TrainedRun:
         particles = PosteriorParticles()
         if energy is None or q is None:
             raise ConfigError(f"{type(self.method).__name__} has no score: it needs a free energy or a posterior.")
-        seen = v.to(tensor_of(q, v.device))  # q may have another dtype
+        seen = v.to(tensor_of(q, v.device))  # q may have a different dtype than v
         h = particles.draw(
             energy, q, seen, particles.noise(energy, q, (n_particles,), seen, self._generator(seed, "score"))
         )
@@ -348,7 +351,7 @@ class TrainedRun:
         points = self._points(v)
         if encoding is None:
             return alike(by_rows(cast(ConditionalEnergy, energy).latent_mean, ROWS, points), v)
-        points = points.to(tensor_of(encoding, points.device))  # it may have another dtype than the energy
+        points = points.to(tensor_of(encoding, points.device))  # the encoder may have a different dtype
         with eval_mode(encoding):
             return alike(by_rows(encoding, ROWS, points), v)
 
@@ -358,7 +361,7 @@ class TrainedRun:
     def free_energy(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
     @torch.no_grad()
     def free_energy(self, v: Any) -> Any:
-        r"""Compute the energy of v with the latents summed out, :math:`F(v) = -\log p(v) - \log Z`.
+        r"""Compute the free energy :math:`F(v) = -\log p(v) - \log Z`, in which the latents are summed out.
 
         It ranks examples where log Z is unknown: outliers have high energies. If columns are standardised, the density
         is that in the units of the data. The module :attr:`energy` has the joint energy E(v, h).
@@ -387,7 +390,7 @@ class TrainedRun:
         return alike(by_rows(in_float64(energy).free_energy, ROWS, points) + self._shapes.log_unit_of_v, v)
 
     def learn_log_partition(self) -> None:
-        """Copy log Z from the final metrics, if they contain it and were computed at this iteration.
+        """Copy log Z from the final metrics, if these were computed at the current iteration and include log Z.
 
         The caller makes sure that the metrics belong to the current parameters.
         """
@@ -401,7 +404,7 @@ class TrainedRun:
         return LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
 
     def log_partition(self) -> tuple[float, float]:
-        """Compute log Z of the current parameters and its standard error, in nats; the error is 0 if log Z is exact.
+        """Compute log Z and its standard error, in nats, for the current parameters; the error of an exact log Z is 0.
 
         The computation is that of the run's log-likelihood metric, and is done once for each set of parameters. For
         the trained parameters, the values are read from the run's metrics or the shared model's files if they are

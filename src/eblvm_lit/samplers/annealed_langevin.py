@@ -18,11 +18,11 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedLangevin"]
 
-COLDEST = 1e-6  # replaces T = 0 in Metropolis steps, which divide by T
+COLDEST = 1e-6  # replaces T = 0 in Metropolis steps, where the energy is divided by T
 
 
 class AnnealedLangevin(Dynamics):
-    r"""Langevin dynamics whose temperature falls, with a last step that removes the data noise.
+    r"""Langevin dynamics at a decreasing temperature, followed by a denoising step.
 
     .. math:: x \leftarrow x - \tfrac12 \varepsilon^2 \nabla_x E(x) + \sqrt{T_t}\, \varepsilon\, \xi, \quad
         \xi \sim N(0, I); \qquad x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
@@ -89,17 +89,17 @@ class AnnealedLangevin(Dynamics):
 
     @property
     def stationary(self) -> range:
-        """The steps at which converged chains have the model's distribution: the second half of those at T = 1."""
+        """The steps at which converged chains sample the model: the second half of the steps at temperature T = 1."""
         at_one = (self.temperatures == 1).nonzero().flatten().tolist()
         return range(at_one[len(at_one) // 2], at_one[-1] + 1) if at_one else range(0)
 
     @property
     def settings(self) -> list[Any]:
-        """The settings on which samples depend, for the digest that names the cache of samples."""
+        """The settings that determine the samples; their hash identifies cached samples."""
         return [self.step_size, self.temperatures, self.denoise_std, *([self.n_leapfrog] if self.n_leapfrog else [])]
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each step; see :meth:`Dynamics.steps`."""
+        """Yield the chains' variables after each step; see :meth:`Dynamics.steps`."""
         if self.n_leapfrog:
             yield from self._adjusted_steps(chains, noise)
             return
@@ -107,7 +107,7 @@ class AnnealedLangevin(Dynamics):
         yield from langevin_steps(chains, noise, 0.5 * self.step_size**2, scales)
 
     def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each move of Hamiltonian Monte Carlo, which leaves exp(-E / T) invariant."""
+        """Yield the variables after each Hamiltonian move; a move at temperature T leaves exp(-E / T) invariant."""
         flat = FlatChains(chains)
         hmc = HMC(n_leapfrog=self.n_leapfrog)
         x = flat.x

@@ -15,13 +15,13 @@ __all__ = ["ChainTrace"]
 
 log = logging.getLogger(__name__)
 
-N_DRAWS = 100  # the largest number of energies recorded of each chain
+N_DRAWS = 100  # the maximum number of energies recorded per chain
 MIN_DRAWS = 8
 LIMIT = 1.1
 
 
 class ChainTrace:
-    r"""A record of the chains' energies at some of their steps, with R-hat and effective sample sizes.
+    r"""A record of the chains' energies at selected steps, to compute R-hat and effective sample sizes.
 
     Split R-hat compares the variance between halves of chains with the variance within them, and is 1 for converged
     chains. The effective sample sizes are those of the bulk and of the tails. ArviZ computes all of them, after rank
@@ -43,7 +43,7 @@ class ChainTrace:
 
     @staticmethod
     def steps_of(stationary: range) -> set[int]:
-        """Choose at most 100 of the given steps, at equal distances, or none if they are fewer than 8."""
+        """Choose at most 100 equally spaced steps from the given ones, or none if fewer than 8 are given."""
         return set(stationary[:: math.ceil(len(stationary) / N_DRAWS)]) if len(stationary) >= MIN_DRAWS else set()
 
     def add(self, energies: Tensor) -> None:
@@ -51,7 +51,7 @@ class ChainTrace:
         self._batch.append(energies.detach())
 
     def next_batch(self) -> None:
-        """Begin to record the next batch of chains, which must run for as many steps."""
+        """Start recording the next batch of chains, which must have the same number of steps."""
         if self._batch:
             self._batches.append(torch.stack(self._batch, 1).double().cpu().numpy())
         self._batch = []
@@ -68,13 +68,13 @@ class ChainTrace:
         draws = np.concatenate(self._batches) if self._batches else np.empty((0, 0))
         if len(draws) < 2:
             return {}
-        if not draws.min() < draws.max():  # True if all energies are equal, and also if one is NaN
+        if not draws.min() < draws.max():  # true if all energies are equal or one is NaN
             log.warning(
                 "Whether the chains have converged is not known: their energies are all equal or not finite. Use a "
                 "smaller step_size if the chains do not move."
             )
             return {}
-        stats: Any = array_stats  # ArviZ's annotations also allow results that are not numbers
+        stats: Any = array_stats  # ArviZ's type annotations also allow results that are not numbers
         record = {
             "r_hat": float(stats.rhat(draws)),
             "ess_bulk": float(stats.ess(draws, method="bulk")),

@@ -27,7 +27,7 @@ def draw_visible(
     start: Tensor | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Tensor:
-    r"""Draw one v ~ p(v|h) for each h, by the sampler's dynamics of v at fixed h.
+    r"""Draw one v ~ p(v|h) for each h, by running the sampler's dynamics on v with h fixed.
 
     For annealed Langevin dynamics:
 
@@ -68,7 +68,7 @@ def draw_visible(
     conditional = energy if isinstance(energy, ConditionalEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
-        # Drawn even if a start is given, so that the noise of the steps is the same with and without one.
+        # v is drawn even if a start is given, so that the noise of the steps is the same in both cases.
         v = sampler.dynamics.start(tuple(energy.event_shape), noise, dtype=h.dtype)
         v = v if start is None else start[rows].to(h)
         return Chains(energy.energy, (v,), given=(h[rows],), conditional=conditional)
@@ -77,7 +77,7 @@ def draw_visible(
 
 
 def interpolate(corners: Tensor, n: int) -> Tensor:
-    r"""Compute equidistant points on the line between two corners, or on the parallelogram that three corners span.
+    r"""Interpolate linearly between two corners, or over the parallelogram spanned by three corners.
 
     .. math:: x_i = a + \tfrac{i}{n - 1} (b - a), \quad
         x_{ij} = a + \tfrac{i}{n - 1} (b - a) + \tfrac{j}{n - 1} (c - a), \quad i, j \in \{0, \dots, n - 1\}
@@ -110,7 +110,7 @@ def draw_between(
     images: Sequence[Tensor] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> list[Tensor]:
-    r"""Draw v ~ p(v|h) at latents h that are interpolated between given ones.
+    r"""Draw v ~ p(v|h) for latents h that are interpolated between given latents.
 
     With ``images`` each chain has its own noise, and starts at the same interpolation of the images' pixels (Bao et
     al. 2020, code). Without ``images`` all chains share one start and one noise sequence, and differ only in their
@@ -148,7 +148,7 @@ def draw_between(
 
 
 def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
-    """Return whether the dynamics can complete a model's images.
+    """Return whether the dynamics can inpaint images with this energy.
 
     The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v).
     """

@@ -18,7 +18,7 @@ __all__ = ["DiffusiveGibbs"]
 
 
 class DiffusiveGibbs(Dynamics):
-    r"""Gibbs sampling of x and a noisy copy y of x, at noise levels from the largest to the smallest.
+    r"""Gibbs sampling of x and a noisy copy y of x, at decreasing noise levels.
 
     .. math:: y = x + \tau \xi, \quad x \leftarrow x' \sim N(y, \tau^2 I) \text{ with probability }
         \min(1, e^{E(x) - E(x')}), \quad x \sim p(x | y) \propto e^{-E(x) - |y - x|^2 / (2 \tau^2)}
@@ -69,11 +69,11 @@ class DiffusiveGibbs(Dynamics):
 
     @property
     def n_steps(self) -> int:
-        """The number of steps, which is the number of levels in all sweeps."""
+        """The number of steps: the number of sweeps times the number of levels."""
         return self.n_sweeps * self.n_levels
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each level; see :meth:`Dynamics.steps`."""
+        """Yield the chains' variables after each noise level; see :meth:`Dynamics.steps`."""
         flat = FlatChains(chains)
         mala = HMC(n_leapfrog=1)
         x = flat.x

@@ -18,7 +18,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["Chains", "Dynamics", "FlatChains"]
 
-LARGEST = 1e6  # a larger absolute value means that the chains have diverged
+LARGEST = 1e6  # a variable with a larger absolute value means that its chain has diverged
 
 
 class Chains(NamedTuple):
@@ -34,7 +34,7 @@ class Chains(NamedTuple):
             contain no data noise and need no denoising.
         conditional: The energy, if p(h|v) and p(v|h) can be sampled exactly, else None.
         noise_range: The noise levels of a model of all levels, else None. The energy is then a function of v and of
-            log t of each chain, shape (B,); without the latter it is that at the smallest level.
+            log t of each chain, shape (B,); without log t it is the energy at the smallest level.
     """
 
     energy: Callable[..., Tensor]
@@ -54,12 +54,12 @@ class Chains(NamedTuple):
         return self.energies(*x).sum()
 
     def kept(self, v: Tensor) -> Tensor:
-        """Return new values v of the first variable, with kept pixels reset to their values at the start."""
+        """Return the new values v of the first variable, with kept pixels reset to their initial values."""
         return v if self.moving is None else torch.where(torch.as_tensor(self.moving[0] == 0), self.start[0], v)
 
 
 class FlatChains:
-    """Chains as the rows of one matrix, optionally in several copies, as Hamiltonian moves need them.
+    """Chains flattened into the rows of a matrix, optionally in several copies, for Hamiltonian Monte Carlo.
 
     Args:
         chains: The B chains.
@@ -85,18 +85,18 @@ class FlatChains:
         return torch.cat([part.flatten(1) for part in parts], 1)
 
     def parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Split rows x (R, D) into the variables, with kept pixels set to their values at the start."""
+        """Split the rows of x (R, D) into the chains' variables, with kept pixels reset to their initial values."""
         x = x if self._fixed is None else torch.where(self._fixed[: len(x)], self._start[: len(x)], x)
         pieces = x.split([shape.numel() for shape in self._shapes], 1)
         return tuple(piece.unflatten(1, shape) for piece, shape in zip(pieces, self._shapes, strict=True))
 
     def energies(self, x: Tensor) -> Tensor:
-        """Compute the energy of each row of x (C B, D), shape (C B,)."""
+        """Compute the energies of C copies of the B chains, shape (C B,), from the rows of x (C B, D)."""
         return self._chains.energy(*self.parts(x), *self._given)
 
 
 class Dynamics(ABC):
-    r"""The base of dynamics, which move chains in steps and then remove the noise that the model was trained with.
+    r"""The base class of dynamics, which run chains step by step and end with an optional denoising step.
 
     .. math:: x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
@@ -114,12 +114,12 @@ class Dynamics(ABC):
 
     @property
     def stationary(self) -> range:
-        """The steps at which converged chains have the model's distribution, by default the second half."""
+        """The steps at which converged chains sample the model; by default the second half of all steps."""
         return range(self.n_steps // 2, self.n_steps)
 
     @property
     def settings(self) -> list[Any]:
-        """The settings on which samples depend, for the digest that names the cache of samples."""
+        """The settings that determine the samples; their hash identifies cached samples."""
         return [type(self).__qualname__, *(x for pair in sorted(vars(self).items()) for x in pair)]
 
     @property
@@ -132,12 +132,12 @@ class Dynamics(ABC):
         return 0.5 + noise(shape, dtype=dtype)
 
     def start_latents(self, h_dim: int, noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw the initial latents of joint chains from the same distribution as v, shape (B, H)."""
+        """Draw the initial latents of joint chains, shape (B, H), from the same distribution as the initial v."""
         return self.start((h_dim,), noise, dtype=dtype)
 
     @abstractmethod
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each of the :attr:`n_steps` steps.
+        """Yield the chains' variables after each of the :attr:`n_steps` steps.
 
         Args:
             chains: The B chains.
@@ -145,7 +145,7 @@ class Dynamics(ABC):
         """
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each step, and after the denoising step if there is one.
+        """Yield the chains' variables after each step, and after the denoising step if there is one.
 
         Args:
             chains: The B chains.

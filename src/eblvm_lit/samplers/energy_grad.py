@@ -28,7 +28,7 @@ def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[T
 
 
 def unrounded(energy: Callable[..., Tensor], *x: Tensor) -> Tensor:
-    """Compute a function of the chains, such as their energies (B,), in the precision of x even under autocast.
+    """Evaluate a function of the chains, such as their energies (B,), in the precision of x even under autocast.
 
     A Metropolis step that compares energies rounded to bfloat16 does not leave the model's distribution invariant: with
     energies of about 300, the weight 0.269 of a mode became 0.241.

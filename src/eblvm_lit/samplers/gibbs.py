@@ -18,7 +18,7 @@ from eblvm_lit.samplers.sampler import in_large_batches
 
 __all__ = ["Gibbs"]
 
-SWEEPS = 50  # the number of sweeps whose noise is drawn at a time
+SWEEPS = 50  # the number of sweeps for which noise is drawn at once
 
 
 class Gibbs(Dynamics):
@@ -61,7 +61,7 @@ class Gibbs(Dynamics):
         return f"Gibbs samples, {self.n_steps} sweeps"
 
     def of_means(self) -> Gibbs:
-        """Return the same dynamics with E[v|h] as the result instead of a draw of v."""
+        """Return a copy whose final v is the mean E[v|h] instead of a sample from p(v|h)."""
         chains = copy.copy(self)
         chains.mean = True
         return chains
@@ -84,7 +84,7 @@ class Gibbs(Dynamics):
                 yield (v,) if chains.given else (v, h)
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each sweep, then a v given the last h; see :meth:`Dynamics.trajectory`."""
+        """Yield the variables after each sweep, then a final v given the last h; see :meth:`Dynamics.trajectory`."""
         x = chains.start
         for x in self.steps(chains, noise):
             yield x

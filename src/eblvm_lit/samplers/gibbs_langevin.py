@@ -18,7 +18,7 @@ __all__ = ["GibbsLangevin"]
 
 
 class GibbsLangevin(Dynamics):
-    r"""The dynamics that alternate exact draws of h given v with Langevin moves of v given h.
+    r"""Dynamics that alternate exact draws of h given v with Langevin moves of v given h.
 
     .. math:: h \sim p(h | v), \qquad v \text{ by Metropolis-adjusted Langevin moves towards } p(v | h)
         \propto e^{-E(v, h)}

@@ -20,14 +20,14 @@ RowEnergy = Callable[[Tensor], Tensor]  # maps x (B, D) to the energies U (B,), 
 
 
 class MoveNoise(NamedTuple):
-    """The random numbers of a move: momenta (B, D), and uniform numbers (B,) that decide about acceptance."""
+    """The random numbers of a Hamiltonian move: momenta (B, D), and uniform numbers (B,) for the accept-reject step."""
 
     momentum: Tensor
     uniform: Tensor
 
 
 class Move(NamedTuple):
-    """The result of a move for B chains.
+    """The result of one Hamiltonian move of B chains.
 
     Attributes:
         x: The chains after the move, shape (B, D).
@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
 
 class HMC:
-    r"""The moves of Hamiltonian Monte Carlo, which leave :math:`e^{-U}` invariant for every step size.
+    r"""Hamiltonian Monte Carlo, whose moves leave the density :math:`e^{-U}` invariant for every step size.
 
     From x and a fresh momentum :math:`p \sim N(0, I)`, L leapfrog steps of size :math:`\epsilon`,
 
@@ -89,7 +89,7 @@ class HMC:
         step_size: float | Tensor,
         here: tuple[Tensor, Tensor] | None = None,
     ) -> Move:
-        """Make one move of all chains; the result is detached.
+        """Make one move with all chains; the result is detached.
 
         Args:
             energy: The function U, which maps (B, D) to (B,), each row separately.

@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics, to sample from a model, and in training with noise that the caller draws."""
+"""Unadjusted Langevin dynamics, for samples from a model and, with noise drawn by the caller, for training."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Langevin(Dynamics):
     def run_with_ratio(
         self, energy: Callable[..., Tensor], start: tuple[Tensor, ...], noise: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        r"""Run the chains as in :meth:`run`; return also each chain's log-ratio of transition densities, shape (B,).
+        r"""Run the chains like :meth:`run`, and also return each chain's log-ratio of transition densities, shape (B,).
 
         It is the log density of the reverse transition minus that of the forward transition,
 
@@ -105,18 +105,18 @@ class Langevin(Dynamics):
     def _moved(
         self, x: tuple[Tensor, ...], slopes: tuple[Tensor, ...], noise: tuple[Tensor, ...], step: int
     ) -> tuple[Tensor, ...]:
-        """Compute the variables after one step, from the gradients (slopes) at x."""
+        """Compute the variables after one step, from x and the energy gradients ``slopes`` at x."""
         moves = zip(x, slopes, noise, strict=True)
         moved = (part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
         return tuple(part.detach() for part in moved)
 
     @property
     def settings(self) -> list[Any]:
-        """The settings on which samples depend, for the digest that names the cache of samples."""
+        """The settings that determine the samples; their hash identifies cached samples."""
         return [type(self).__qualname__, self.n_steps, self.step_size, self.noise_std, *map(torch.as_tensor, self.box)]
 
     def within(self, low: Tensor | float, high: Tensor | float) -> Langevin:
-        """Return the same dynamics with chains that start at v uniform in a box.
+        """Return a copy whose chains start at v drawn uniformly from a box.
 
         Args:
             low: The lower end of the box, a number or a tensor that broadcasts to the shape of one v.
@@ -127,7 +127,7 @@ class Langevin(Dynamics):
         return boxed
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw the initial v uniformly from the box, shape (B, *shape)."""
+        """Draw the initial v uniformly from the box, by default [0, 1], shape (B, *shape)."""
         low, high = self.box
         return low + (high - low) * noise.uniform(shape, dtype=dtype)
 
@@ -136,7 +136,7 @@ class Langevin(Dynamics):
         return noise((h_dim,), dtype=dtype)
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each step; see :meth:`Dynamics.steps`."""
+        """Yield the chains' variables after each step; see :meth:`Dynamics.steps`."""
         return langevin_steps(chains, noise, 0.5 * self.step_size, [self.noise_std] * self.n_steps)
 
     def sample(
@@ -148,7 +148,7 @@ class Langevin(Dynamics):
         low: Tensor | float = 0.0,
         high: Tensor | float = 1.0,
     ) -> Tensor:
-        """Draw the last v of n independent chains.
+        """Run n independent chains and return their final v.
 
         The chains move v if the model has a free energy, and v and h together otherwise. They start at v uniform in a
         box and at h ~ N(0, I).
@@ -172,7 +172,9 @@ class Langevin(Dynamics):
 def langevin_steps(
     chains: Chains, noise: SampleNoise, drift: float, scales: Sequence[float]
 ) -> Iterator[tuple[Tensor, ...]]:
-    r"""Yield the variables after each step :math:`x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi`.
+    r"""Yield the chains' variables after each Langevin step.
+
+    .. math:: x \leftarrow x - d\, \nabla_x E(x) + s_t\, \xi, \quad \xi \sim N(0, I)
 
     Args:
         chains: The B chains.

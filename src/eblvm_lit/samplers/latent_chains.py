@@ -19,12 +19,12 @@ TotalEnergy = Callable[[Tensor], Tensor]
 
 
 def prior_energy(energy: LatentPriorEnergy) -> TotalEnergy:
-    r"""Return a function that maps latents h (B, H) to the scalar sum of :math:`f(h) + \tfrac12 \|h\|^2`."""
+    r"""Return a function from latents h (B, H) to the sum of their prior energies :math:`f(h) + \tfrac12 \|h\|^2`."""
     return lambda h: energy.prior_energy(h).sum()
 
 
 def posterior_energy(energy: Energy, v: Tensor) -> TotalEnergy:
-    """Return a function that maps latents h (B, H) to the scalar sum of E(v, h) at the given v."""
+    """Return a function that maps latents h (B, H) to the sum of E(v, h) over the batch, at the given v."""
     energy_at_v = energy.at(v)
     return lambda h: energy_at_v(h).sum()
 
@@ -46,7 +46,7 @@ def run_chain(langevin: Langevin, energy: TotalEnergy, noise: dict[str, Tensor])
 
 
 class PosteriorChain(nn.Module):
-    """An encoder without a network, which draws latents of v by Langevin steps on E(v, h) that start from N(0, I).
+    """An encoder without a network: it draws latents of v by Langevin steps on E(v, h), initialised from N(0, I).
 
     All v share one start and one noise sequence, which are functions of the seed, so that h depends only on v and not
     on the batch. Each h is a sample of the short-run chain; the samples of different v are not independent.
@@ -77,7 +77,7 @@ class PosteriorChain(nn.Module):
         return self.draws(v, 1)[0]
 
     def draws(self, v: Tensor, n: int) -> Tensor:
-        """Draw n latents of each v by n different chains, shape (n, B, H); :meth:`forward` runs the first of them."""
+        """Draw n latents for each v with n different chains, shape (n, B, H); :meth:`forward` runs the first chain."""
         found = []
         for i in range(n):
             generator = keyed_generator(self.seed, "posterior chain", i)

@@ -17,7 +17,7 @@ __all__ = ["ParallelTempering"]
 
 
 class ParallelTempering(Dynamics):
-    r"""The dynamics of replicas at temperatures :math:`1 = T_1 < \dots < T_K`, of which neighbours exchange states.
+    r"""Dynamics of replicas that exchange states with their neighbours, at temperatures :math:`1 = T_1 < \dots < T_K`.
 
     In each step every replica first makes one Hamiltonian move that leaves :math:`e^{-E / T_k}` invariant, with step
     size :math:`\epsilon \sqrt{T_k}`. Then the pairs (1, 2), (3, 4), ... or, in every other step, (2, 3), (4, 5), ...
@@ -88,7 +88,7 @@ class ParallelTempering(Dynamics):
 
     @staticmethod
     def _exchanged(betas: Tensor, energy: Tensor, uniform: Tensor, *, first: int) -> Tensor:
-        """Compute for each replica (K, B) the index of the row that contains its state after the exchanges."""
+        """Compute, for each replica, the index of the replica whose state it takes in the exchanges, shape (K, B)."""
         k, b = energy.shape
         rows = torch.arange(k * b, device=energy.device).view(k, b)
         cold = slice(first, k - 1, 2)

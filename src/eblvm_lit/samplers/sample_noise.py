@@ -11,7 +11,7 @@ from eblvm_lit.core.seeding import derive_seed
 
 __all__ = ["SampleNoise"]
 
-CHUNK = 2**22  # the number of random numbers drawn at a time for 64 samples
+CHUNK = 2**22  # the maximum number of random numbers drawn at once for 64 samples
 
 
 class SampleNoise:
@@ -34,7 +34,7 @@ class SampleNoise:
 
     def __init__(self, seed: int, samples: Sequence[int], *, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
-        # The samples have consecutive seeds, which differ; among 32-bit hashes of 50,000 indices some would be equal.
+        # Consecutive seeds are distinct, whereas some of the 32-bit hashes of 50,000 sample indices would be equal.
         base = derive_seed(seed, "samples")
         self.generators = [torch.Generator(self.device).manual_seed((base + i) % 2**32) for i in samples]
 
@@ -52,10 +52,11 @@ class SampleNoise:
     def steps(
         self, n: int, normal: int, uniform: int = 0, *, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield for each of n steps standard normal numbers (B, normal) and uniform ones in [0, 1) (B, uniform).
+        """Yield, for each of n steps, normal numbers (B, normal) and uniform numbers in [0, 1), shape (B, uniform).
 
-        The numbers of several steps are drawn together, for few calls at little memory. How many steps does not depend
-        on the batch size, so that the numbers do not depend on it either.
+        The normal numbers are standard normal. The numbers of several steps are drawn together, to limit both the
+        number of calls and the memory. How many steps are drawn together does not depend on the batch size, and so
+        the numbers do not depend on it either.
         """
         length = max(1, min(50, CHUNK // (64 * (normal + uniform))))
         for first in range(0, n, length):

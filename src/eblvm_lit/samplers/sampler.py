@@ -31,7 +31,7 @@ Kind = Literal["auto", "marginal", "joint", "posterior", "mean", "score", "gibbs
 
 
 class Sampler:
-    r"""The sampler, which runs chains of the given dynamics and returns their last v as samples.
+    r"""A sampler that runs chains of the given dynamics and returns their final v as samples.
 
     Its ``kind`` says on which energy the chains run:
 
@@ -93,7 +93,7 @@ class Sampler:
         self.record: dict[str, float] = {}
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
-        """Return the kind of chains that this sampler runs for a model, or None if the model allows none."""
+        """Return the kind of chains that this sampler runs for a model, or None if it cannot sample the model."""
         possible = {
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
@@ -218,7 +218,7 @@ class Sampler:
         seed: int,
         on_step: Callable[[int], None] | None = None,
     ) -> Tensor:
-        """Run any chains batch by batch, and return the last values of their first variable, shape (n, *its shape).
+        """Run chains batch by batch, and return the final values of their first variable, shape (n, *its shape).
 
         Args:
             energy: The joint energy, which is in evaluation mode while the chains run.
@@ -250,13 +250,13 @@ ChainSamples = Sampler
 
 
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
-    """Return joint chains that start at v and at the mean E[h|v], for dynamics that draw h from p(h|v)."""
+    """Return joint chains initialised at v and E[h|v], for dynamics that draw h from p(h|v)."""
     h = energy.latent_mean(v).detach()
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
 
 def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | None, v: Tensor) -> Chains:
-    """Return chains of v under a model of every noise level, for dynamics that go from one level to another.
+    """Return chains of v under a noise-conditional model, for dynamics that change the noise level.
 
     Without a tractable free energy, the latents are the posterior means at each v and level; gradients do not pass
     through them, so that the gradient of the energy estimates that of F as VaES with the mean as its only particle.
@@ -274,6 +274,9 @@ def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | Non
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """Return a sampler with batches of as many chains as use 2^24 random numbers in 50 steps, but of at least 100."""
+    """Return a sampler that runs many chains at a time.
+
+    A batch has as many chains as draw 2^24 random numbers in 50 steps, but at least 100.
+    """
     n_numbers = math.prod(energy.event_shape) + energy.h_dim if isinstance(energy, Energy) else N_NUMBERS
     return Sampler(dynamics=dynamics, batch_size=max(100, N_NUMBERS // (50 * n_numbers)))

@@ -34,22 +34,22 @@ class ScoreEstimator(ABC):
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy whose score this estimator cannot estimate.
+        """Raise a ConfigError if this estimator cannot estimate the score of this energy.
 
         Raises:
-            ConfigError: If the estimator does not fit the energy. The message says which methods do.
+            ConfigError: If the estimator does not support the energy. The message names methods that do.
         """
 
     def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the random numbers of one estimate at v (B, *event)."""
+        """Draw the random numbers that one estimate of the score at v (B, *event) needs."""
         return None
 
     @abstractmethod
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
-        """Return the estimate as a function of points (B, *event), with latents drawn at v (B, *event)."""
+        """Return a function that estimates the score at points (B, *event), with latents drawn given v (B, *event)."""
 
     def smooth(self, energy: Energy, posterior: Posterior | None, v: Tensor) -> Tensor:
-        """Return an approximation of the score at v, shape (B, *event), that contains no noise.
+        """Return a deterministic approximation of the score at v, shape (B, *event).
 
         A critic may add it to its network's output. Its accuracy determines only how much the network still has to
         learn; it does not change the quantity that the critic estimates.

@@ -13,13 +13,13 @@ from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
 __all__ = ["BilevelScore", "Refinement"]
 
-# A function of v, of the energy E(v, .) as a function of h, and of the parameters of q(h|v). It returns the parameters
-# of another distribution in q's family.
+# Maps v, the energy E(v, .) as a function of h, and the parameters of q(h|v) to the parameters of another distribution
+# in q's family.
 Refinement = Callable[[Tensor, LatentEnergy, DistributionParams], DistributionParams]
 
 
 class BilevelScore:
-    r"""The surrogate of the marginal score that uses one posterior sample for each v.
+    r"""A surrogate of the marginal score, computed from one posterior sample for each v.
 
     .. math:: \hat s(x) = \nabla_x [-E(x, h) - \log q(h|x)], \quad h \sim q(h|v)
 
@@ -66,6 +66,6 @@ class BilevelScore:
 
         if (
             self.refine is None and self.energy.shared_features is None
-        ):  # E is evaluated at only one h, for which energy.at costs more than energy.energy
+        ):  # with only one h for each v, energy.energy is cheaper than energy.at
             return grad(partial(log_weight, lambda y: partial(self.energy.energy, y)))(x)
         return self.energy.gradient(log_weight, x)

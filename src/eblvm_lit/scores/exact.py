@@ -36,7 +36,7 @@ class ExactScore:
         return self.energy.score(v)
 
     def divergence(self, v: Tensor) -> Tensor:
-        """Compute the divergence of the score, which is the trace of its Jacobian in v, shape (B,)."""
+        """Compute the divergence of the score (the trace of its Jacobian), shape (B,)."""
         return self.energy.score_divergence(v)
 
 
@@ -55,7 +55,7 @@ class Exact(ScoreEstimator):
     has_smooth = True
 
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy without a tractable free energy."""
+        """Raise a ConfigError if the free energy is not tractable."""
         if not isinstance(energy, MarginalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no tractable marginal, so exact score matching cannot train it: "
@@ -67,5 +67,5 @@ class Exact(ScoreEstimator):
         return ExactScore(energy)
 
     def smooth(self, energy: MarginalEnergy, posterior: None, v: Tensor) -> Tensor:
-        """Return the exact score at v, which contains no noise, shape (B, *event)."""
+        """Return the exact score at v, shape (B, *event); it is deterministic."""
         return energy.score(v)

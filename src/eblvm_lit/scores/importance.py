@@ -17,7 +17,7 @@ __all__ = ["Importance", "ImportanceScore"]
 
 
 class ImportanceScore:
-    r"""The score of a free energy that is estimated with uniformly drawn binary latents.
+    r"""The score of a free energy that is estimated by importance sampling with uniform binary latents.
 
     .. math:: s(v) = -\nabla_v \hat F(v), \quad
         \hat F(v) = -\log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{2^{-m}}, \quad h_l \sim \mathrm{Bernoulli}(1/2)^m
@@ -51,7 +51,7 @@ class ImportanceScore:
 
 
 class Importance(ScoreEstimator):
-    """The estimator of the score by importance sampling, which draws new latents for each v in each evaluation.
+    """A score estimator that uses importance sampling, with new latents for each v in each evaluation.
 
     Args:
         n_particles: The number L of latents drawn for each v.
@@ -72,7 +72,7 @@ class Importance(ScoreEstimator):
         self.n_particles = n_particles
 
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy with continuous latents, on which no uniform distribution exists."""
+        """Raise a ConfigError if the latents are continuous, because they have no uniform distribution."""
         if energy.continuous:
             raise ConfigError(
                 f"The importance-sampled score draws binary latents, {type(energy).__name__} has continuous ones: "
@@ -80,10 +80,10 @@ class Importance(ScoreEstimator):
             )
 
     def noise(self, energy: Energy, posterior: None, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw uniform random bits, the latents, shape (L, B, m)."""
+        """Draw the binary latents uniformly, shape (L, B, m)."""
         shape = (self.n_particles, len(v), energy.h_dim)
         return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
 
     def function(self, energy: Energy, posterior: None, v: Tensor, noise: Tensor) -> ImportanceScore:
-        """Return the score estimate that uses the latents ``noise``, as a function of v."""
+        """Return a function of v that estimates the score with the binary latents ``noise``."""
         return ImportanceScore(energy, noise)

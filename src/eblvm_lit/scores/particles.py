@@ -18,12 +18,12 @@ from eblvm_lit.samplers.langevin import Langevin
 
 __all__ = ["ExactParticles", "Particles", "PosteriorParticles", "RefinedParticles"]
 
-# Latents of a posterior are of order one. A root mean square above this value therefore means divergence.
+# Posterior latents are of order one, so a root mean square above this value means divergence.
 DIVERGED = 1e4
 
 
 class Particles(ABC):
-    """A source of latents h given v.
+    """The base class of sources that draw latents h given v.
 
     The noise is drawn beforehand and passed in. No gradient goes through the drawn latents.
 
@@ -36,27 +36,27 @@ class Particles(ABC):
     follow_posterior = True
 
     def check(self, energy: Energy) -> None:  # noqa: B027 - most sources fit every energy
-        """Raise a ConfigError for an energy whose latents this source cannot draw."""
+        """Raise a ConfigError if this source cannot sample the latents of this energy."""
 
     @abstractmethod
     def noise(self, energy: Energy, posterior: Posterior | None, shape: tuple[int, ...], v: Tensor, generator) -> Any:
-        """Draw the noise for ``shape`` latents of each v (B, *event)."""
+        """Draw the noise that :meth:`draw` turns into latents (*shape, B, H), for v (B, *event)."""
 
     @abstractmethod
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
-        """Return latents drawn given v, shape (*shape, B, H)."""
+        """Turn the noise into latents h given v, shape (*shape, B, H)."""
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Return numbers by name that describe the drawn latents h, for the run's record."""
+        """Return, by name, the diagnostics of the drawn latents h that a run records."""
         return {}
 
     def failure_hint(self) -> str | None:
-        """Return advice for a diagnostic that is not finite, or None if there is none."""
+        """Return advice to show if a diagnostic is not finite, or None."""
         return None
 
 
 class PosteriorParticles(Particles):
-    """Latents drawn from q(h|v); binary latents are relaxed if the posterior's samples are.
+    """Latents drawn from q(h|v), where binary latents are relaxed if the posterior relaxes its samples.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -102,7 +102,7 @@ class RefinedParticles(Particles):
         self.follow_posterior = n_refine_steps == 0
 
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy with binary latents."""
+        """Raise a ConfigError if the latents are binary."""
         if not energy.continuous:
             raise ConfigError(
                 f"Langevin refinement needs continuous latents, {type(energy).__name__} has binary ones: "
@@ -124,7 +124,7 @@ class RefinedParticles(Particles):
         return refined
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Return the root mean square of the refined latents; it is set to infinity if they have diverged."""
+        """Return the root mean square of the refined latents, or infinity if they have diverged."""
         rms = minibatch.mean(h.square().mean()).sqrt()
         return {"refined_rms": torch.where(rms > DIVERGED, math.inf, rms)}
 
@@ -153,7 +153,7 @@ class ExactParticles(Particles):
     follow_posterior = False
 
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy that cannot sample p(h|v)."""
+        """Raise a ConfigError if p(h|v) cannot be sampled."""
         if not isinstance(energy, ConditionalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no p(h|v) to draw from, which particles=exact needs: "

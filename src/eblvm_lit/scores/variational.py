@@ -38,12 +38,12 @@ __all__ = [
     "vages_product",
 ]
 
-# The index of the particle set that the score, the mean term and the covariance term use, in this order.
+# The indices of the particle sets used by the score, the mean term and the covariance term, in this order.
 SETS = {"separate": (0, 1, 2), "coupled": (0, 1, 1), "shared": (0, 0, 0)}
 
 
 class Estimate(ABC):
-    """A rule that estimates the score from particles.
+    """A rule that estimates the score from particles, which are sampled latents.
 
     Attributes:
         needs_posterior: Whether the rule uses the density of q and assumes that the particles are distributed as
@@ -58,7 +58,7 @@ class Estimate(ABC):
 
 
 class VaES(Estimate):
-    r"""The variational estimate of the score: :math:`-\frac1L \sum_l \nabla_v E(v, h_l)`, h_l drawn from q(h|v).
+    r"""The variational estimate of the score, :math:`-\frac1L \sum_l \nabla_v E(v, h_l)` with h_l drawn from q(h|v).
 
     Reference: Bao et al. 2021, section 3.1.
 
@@ -74,10 +74,11 @@ class VaES(Estimate):
 
 
 class ControlledVaES(Estimate):
-    r"""VaES with the score of q as a control variate: :math:`\frac1L \sum_l \nabla_v [\ell(v, h_l) - \log q(h_l|v)]`.
+    r"""VaES with a control variate: :math:`-\frac1L \sum_l \nabla_v [E(v, h_l) + \log q(h_l|v)]`.
 
-    The latents h_l are constant in v. The mean of the second term over h ~ q is zero for every q. If q(h|v) = p(h|v),
-    the estimate equals the score for every h, so its variance is zero. Reference: Bao et al. 2021, appendix F.5.
+    The latents h_l are constant in v. The control variate is the v-gradient of log q, whose mean over h ~ q is zero for
+    every q. If q(h|v) = p(h|v), the estimate equals the score for every h, so its variance is zero. Reference: Bao et
+    al. 2021, appendix F.5.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -99,7 +100,7 @@ class ControlledVaES(Estimate):
 
 
 class Covariance(ABC):
-    """A rule for the weights of the particles in a sample covariance: Cov(s, x) is estimated by sum_l w_l x_l.
+    """A rule for particle weights w_l such that sum_l w_l x_l estimates the covariance of values s_l and x_l.
 
     Attributes:
         min_particles: The smallest number of particles for which the weights are defined.
@@ -109,11 +110,11 @@ class Covariance(ABC):
 
     @abstractmethod
     def weights(self, s: Tensor) -> Tensor:
-        """Compute the weights w, shape (L, ...), from the values s (L, ...)."""
+        """Compute the particle weights w_l, shape (L, ...), from the values s_l at the L particles, shape (L, ...)."""
 
 
 class Unbiased(Covariance):
-    """The weights of the unbiased sample covariance: (s_l - mean s) / (L - 1).
+    """The weights of the unbiased sample covariance for L values s_l: (s_l - mean s) / (L - 1).
 
     Example:
         >>> Unbiased().weights(torch.tensor([1.0, 3.0]))
@@ -123,12 +124,12 @@ class Unbiased(Covariance):
     min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
-        """Compute the weights w, shape (L, ...)."""
+        """Compute the particle weights w_l, shape (L, ...), from the values s_l."""
         return (s - s.mean(0)) / (len(s) - 1)
 
 
 class Biased(Covariance):
-    """The weights of the biased sample covariance: (s_l - mean s) / L.
+    """The weights of the biased sample covariance for L values s_l: (s_l - mean s) / L.
 
     Example:
         >>> Biased().weights(torch.tensor([1.0, 3.0]))
@@ -138,12 +139,12 @@ class Biased(Covariance):
     min_particles = 2
 
     def weights(self, s: Tensor) -> Tensor:
-        """Compute the weights w, shape (L, ...)."""
+        """Compute the particle weights w_l, shape (L, ...), from the values s_l."""
         return (s - s.mean(0)) / len(s)
 
 
 class Dropped(Covariance):
-    """Weights of zero, which drop the covariance term from the theta-gradient; an ablation.
+    """An ablation with zero weights, which drop the covariance term from the theta-gradient.
 
     Example:
         >>> Dropped().weights(torch.tensor([1.0, 3.0]))
@@ -151,17 +152,17 @@ class Dropped(Covariance):
     """
 
     def weights(self, s: Tensor) -> Tensor:
-        """Return weights of zero, shape (L, ...)."""
+        """Return the weight zero for every particle, shape (L, ...)."""
         return torch.zeros_like(s)
 
 
 def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor, covariance: Covariance) -> Tensor:
-    r"""Compute a number for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`.
+    r"""Compute a scalar for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`, given a vector z.
 
     .. math:: \frac1L \sum_l z^\top \nabla_v \ell(v, h_l) + \sum_l w_l\, \ell(v, h''_l), \quad
         w_l = \frac{s_l - \bar s}{L - 1}, \; s_l = z^\top \nabla_v \ell(v, h''_l) \text{ held constant}
 
-    Only the gradient of the number has a meaning; its value has none. One forward-mode pass computes all directional
+    Only the gradient of the scalar has a meaning; its value has none. One forward-mode pass computes all directional
     derivatives. Features of v that do not depend on h are computed only once for all particles, or not at all if the
     iteration shares them; see :meth:`~eblvm_lit.energies.base.Energy.share_features`.
 
@@ -174,7 +175,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
         covariance: The rule for the weights w.
 
     Returns:
-        The number for each example, shape (B,).
+        The scalar for each example, shape (B,).
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -182,7 +183,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
         >>> vages_product(GRBM(v_dim=2, h_dim=3), v, v, h, h, Unbiased()).shape
         torch.Size([5])
     """
-    # If the mean and the covariance use the same particles, the energy is evaluated only once at them.
+    # If the mean and covariance terms share their particles, the energy is evaluated only once at these particles.
     both = h if h is h_cov else torch.cat([h, h_cov])
     value, slope = energy.slope(lambda energy_at_v: -energy_at_v(both), v, z.detach())
     n = len(h_cov)
@@ -218,7 +219,7 @@ class VariationalFunction:
         return self.estimator.estimate(self.energy, self.posterior, x, self.h)
 
     def product(self, energy: Energy, x: Tensor, z: Tensor) -> Tensor:
-        """Compute a number for each example, shape (B,), whose theta-gradient is VaGES(x)' z.
+        """Compute a scalar for each example, shape (B,), whose theta-gradient is VaGES(x)' z, given a vector z.
 
         See :func:`vages_product`.
 
@@ -246,7 +247,8 @@ class VariationalScore(ScoreEstimator):
             for one set that all three share.
 
     Raises:
-        ConfigError: If there are fewer particles than the covariance needs, or if the parts do not fit together.
+        ConfigError: If there are fewer particles than the covariance needs, or if ``estimate`` and
+            ``particles`` are incompatible.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -290,20 +292,20 @@ class VariationalScore(ScoreEstimator):
         self.has_smooth = self.needs_posterior
 
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy whose latents the source of particles cannot draw.
+        """Raise a ConfigError if the source of particles cannot sample the latents of this energy.
 
         Raises:
-            ConfigError: If the source does not fit the energy. The message says which sources do.
+            ConfigError: If the source does not support the energy. The message names sources that do.
         """
         self.particles.check(energy)
 
     def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the noise of the particles of all sets at v (B, *event)."""
+        """Draw the noise for all particle sets at v (B, *event)."""
         n_sets = max(self.sets) + 1
         return self.particles.noise(energy, posterior, (n_sets * self.n_particles,), v, generator)
 
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> VariationalFunction:
-        """Return VaES and VaGES with particles drawn at v; one pass of the source draws all sets."""
+        """Return the estimates VaES and VaGES with particles drawn given v; all particle sets are drawn in one pass."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
         return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))
 

@@ -1,4 +1,4 @@
-"""Checkpoint files: written whole or not at all, read as plain data, and loaded into a method."""
+"""Checkpoint files: written atomically, read as plain data, and loaded into a method."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
 
-AVERAGES = "averages"  # the key of the moving averages of callbacks=ema: tensors by their names in state_dict
+# The key under which callbacks=ema adds moving averages to a checkpoint, as a dictionary with the keys of state_dict.
+AVERAGES = "averages"
 
 
 def checkpoint_file(path: str | Path, which: str = "last") -> Path:
-    """Return the path of a checkpoint, given by its file or by the folder of its run.
+    """Return the path of a checkpoint, given its file or the folder of its run.
 
     Args:
         path: A checkpoint, or the folder of a run.
@@ -43,7 +44,7 @@ def checkpoint_file(path: str | Path, which: str = "last") -> Path:
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Read a checkpoint, given by its file or by the folder of its run, as data: nothing in it is executed.
+    """Read a checkpoint, given its file or the folder of its run, without executing code that it may contain.
 
     Raises:
         DataError: If there is no such file, or if it is damaged, contains more than data, or was written by another
@@ -64,9 +65,9 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:
-    """Load the parameters and buffers of a checkpoint into a method, with their dtype.
+    """Load a checkpoint's parameters and buffers into a method, after converting the method to their dtype.
 
-    A shared model does not include the buffers that are needed in training only; these keep their values.
+    A shared model lacks the buffers that only training needs; these keep their current values.
 
     Args:
         method: The method.
@@ -78,7 +79,7 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
         The iteration of the checkpoint.
 
     Raises:
-        ConfigError: If the checkpoint has another method or other sizes, or if it has no averages and ``weights`` is
+        ConfigError: If the checkpoint is of another method or other sizes, or if it has no averages and ``weights`` is
             ``ema``.
     """
     found = checkpoint["eblvm_lit"]
@@ -104,10 +105,10 @@ def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, wei
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a temporary file, flushes it to the disk and renames it, so that a checkpoint is complete or absent."""
+    """Writes checkpoints atomically: to a temporary file, which is flushed to disk and then renamed."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:  # noqa: ARG002
-        """Save a checkpoint; if that fails, an earlier file of this name is unchanged.
+        """Save a checkpoint; if that fails, an existing file of the same name stays unchanged.
 
         Raises:
             DataError: If the file cannot be written.

@@ -1,4 +1,4 @@
-"""The choice of ``trainer.precision``: float32, float64, or bfloat16 where the device has units for it."""
+"""The choice of ``trainer.precision``: float32, float64, or bfloat16 on devices that support it in hardware."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOUBLE = "64-true"
 def choose_precision(
     wanted: str, method: Method, device: torch.device, before: str | None = None
 ) -> tuple[str, str | None]:
-    """Return the precision of a run, and for ``auto`` the reason in words.
+    """Return the precision of a run and, if ``auto`` has chosen it, the reason as a phrase.
 
     Args:
         wanted: The value of ``trainer.precision``.
@@ -46,7 +46,7 @@ def choose_precision(
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 matrices in hardware; others emulate it, up to 50 times slower.
+    """Return whether a device multiplies bfloat16 matrices in hardware: emulation is up to 50 times slower.
 
     Example:
         >>> multiplies_bfloat16(torch.device("meta"))
@@ -61,7 +61,7 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def stored_precision(checkpoint: Mapping[str, Any]) -> str | None:
-    """Return ``trainer.precision`` from the configuration in a checkpoint; None if it has no valid value.
+    """Return ``trainer.precision`` from the configuration in a checkpoint; None if the value is missing or invalid.
 
     Example:
         >>> stored_precision({"eblvm_lit": {"config": {"trainer": {"precision": "bf16-mixed"}}}})

@@ -1,4 +1,4 @@
-"""Several processes that share each minibatch, started by torch's elastic agent, as torchrun does."""
+"""Training in several processes that share each minibatch, started by torch's elastic agent, as in torchrun."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
 __all__ = ["check_launch", "claimed_by_run", "is_first", "run_in_processes", "started_outside"]
 
-# Tests use "fork", because with "spawn" each process imports torch again.
+# The tests set "fork", because "spawn" makes each process import torch again.
 START_METHOD = "spawn"
 
 
 class LostProcessError(EblvmError):
-    """A process of the run was killed, for instance for lack of memory."""
+    """A process of the run was killed, for instance because it ran out of memory."""
 
 
 def is_first() -> bool:
-    """Return whether this is the process that writes files and prints; also valid before the process group exists."""
+    """Return whether this is the process that writes files and prints; works even before the process group exists."""
     return rank_zero_only.rank == 0
 
 
 def started_outside() -> bool:
-    """Return whether torchrun, SLURM or the elastic agent of a run has started this process as one of several."""
+    """Return whether this process was started as one of several, by torchrun, SLURM or a run's elastic agent."""
     return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
 
 
 @contextmanager
 def claimed_by_run(folder: Path) -> Iterator[None]:
-    """Create the folder of a run, and keep other runs out of it inside the block.
+    """Create the folder of a run, and lock it against other runs until the block exits.
 
-    If there are several processes, the one that starts the others claims the folder for all of them.
+    If there are several processes, their parent process claims the folder for all of them.
     """
     if is_first() and STARTING not in os.environ:
         with claimed(prepare_folder(folder)):
@@ -60,7 +60,7 @@ def claimed_by_run(folder: Path) -> Iterator[None]:
 
 
 def check_launch(n_nodes: int) -> None:
-    """Refuse a launch that would wait forever for missing processes, or write into several folders.
+    """Raise an error for a launch that would wait forever for missing processes, or write into several folders.
 
     Args:
         n_nodes: The number of machines.
@@ -84,7 +84,7 @@ def check_launch(n_nodes: int) -> None:
 
 
 def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictConfig) -> Any:
-    """Call a function of the configuration in n new processes on this machine, and return the first one's result.
+    """Call a function with the configuration in n new processes on this machine; return the first one's result.
 
     Args:
         n: The number of processes.
@@ -92,15 +92,15 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
         cfg: The configuration.
 
     Raises:
-        EblvmError: The first error that a process has raised, or the reason why the processes have stopped.
+        EblvmError: The first error that was raised in a process, or the reason why the processes have stopped.
     """
-    # the agent's messages are hidden, because the errors raised below say the same in one sentence
+    # hide the elastic agent's messages, because the errors raised below say the same in one sentence
     logging.getLogger("torch.distributed.elastic").propagate = False
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
     config.rdzv_backend = "c10d"
     config.rdzv_endpoint = "127.0.0.1:0"
-    if hasattr(config, "signals_to_handle"):  # only since torch 2.9
+    if hasattr(config, "signals_to_handle"):  # added in torch 2.9
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"{resume_command(cfg.run_dir)}."
@@ -120,14 +120,14 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
 
 
 def _stopped(number: int, advice: str) -> InterruptedRunError:
-    """Return the error for a signal that has stopped the processes, whose own messages name the iteration."""
+    """Return the error for a signal that has stopped all processes; the processes' own messages name the iteration."""
     return InterruptedRunError(f"Stopped by {signal.Signals(number).name}; {advice}", number)
 
 
 def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
-    """Return the error of the process that failed first; None if the user cannot correct it."""
+    """Return the first failed process' error in one sentence, or None if the user cannot correct the error."""
     rank, failure = error.get_first_failure()
-    if isinstance(failure.message, str):  # the process ended without a Python exception
+    if isinstance(failure.message, str):  # the process exited without a Python exception
         return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
     name, _, sentence = failure.message["message"].partition(": ")
     if name == InterruptedRunError.__name__:  # one of the processes received a signal
@@ -137,9 +137,9 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
-    """Run the function in one of the new processes."""
+    """Run the function in one of the child processes."""
     end_with_parent()
-    os.setsid()  # Ctrl-C reaches only the agent, which passes it on once
+    os.setsid()  # a new session, so that Ctrl-C reaches only the elastic agent, which passes it on once
     rank_zero_only.rank = int(os.environ["RANK"])
     if not is_first():
         logging.disable(logging.WARNING)

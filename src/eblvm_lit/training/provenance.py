@@ -48,7 +48,7 @@ class Job(NamedTuple):
 
     @classmethod
     def current(cls) -> Job:
-        """Return the labels of the current run, as Hydra knows them; without Hydra, they are empty.
+        """Return the labels of the current run from Hydra's configuration; they are empty outside of a Hydra run.
 
         Example:
             >>> Job.current().group is None
@@ -65,7 +65,7 @@ class Job(NamedTuple):
 
 
 def resume_command(folder: str | Path) -> str:
-    """Return, in words, how a stopped run is resumed; a job of a sweep is resumed with the whole sweep.
+    """Return instructions for resuming a stopped run; a job of a sweep is resumed with the whole sweep.
 
     Example:
         >>> resume_command("outputs/a")
@@ -77,7 +77,7 @@ def resume_command(folder: str | Path) -> str:
 
 @functools.cache
 def environment() -> dict[str, str | None]:
-    """Return the machine and the versions of the code.
+    """Return the machine's name and the versions of the software.
 
     The commit ends in ``-dirty`` if tracked files were changed, and is None outside of a git repository.
 
@@ -85,7 +85,7 @@ def environment() -> dict[str, str | None]:
         >>> sorted(environment())
         ['commit', 'eblvm_lit', 'host', 'python', 'pytorch_lightning', 'torch']
     """
-    # false if the package is only installed in an environment inside of another repository
+    # false if the package is installed in an environment that happens to lie inside another repository
     tracked = _git("ls-files", "--error-unmatch", "__init__.py")
     return {
         "eblvm_lit": __version__,
@@ -98,7 +98,7 @@ def environment() -> dict[str, str | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """Return the output of git in the folder of the package; None if git fails."""
+    """Return the output of a git command that is run in the package's folder; None if git fails."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
@@ -107,7 +107,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the product name of a GPU, or the kind of another device.
+    """Return the product name of a GPU, or the type of another device, such as ``cpu``.
 
     Example:
         >>> device_name(torch.device("cpu"))

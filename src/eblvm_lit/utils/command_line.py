@@ -15,11 +15,11 @@ from hydra.types import RunMode
 
 __all__ = ["config_folders", "in_sweep", "nearest", "override", "pasteable", "typed_command"]
 
-LEAST_LIKENESS = 0.6  # difflib's ratio of two words above which a hint is given; below it, similarity is chance
+LEAST_LIKENESS = 0.6  # difflib's ratio of two words above which a hint is given; lower ratios arise by chance
 
 
 def override(key: str, value: str) -> str:
-    """Write KEY=VALUE for Hydra, with quotes if its grammar needs them, as for a path with ``=``.
+    """Write KEY=VALUE for Hydra, with quotes if Hydra's grammar needs them, as for a path that contains ``=``.
 
     Example:
         >>> print(override("ckpt", "outputs/a"), override("ckpt", "lr=0.1/last.ckpt"))
@@ -45,7 +45,7 @@ def pasteable(key: str, value: str) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """Return the known name that is most similar to a given one, above all in its last word; None if none is similar.
+    """Return the known name most similar to a given one, or None; the last words of dotted names matter most.
 
     Args:
         name: The given name, such as a key with a typing error.

@@ -1,4 +1,4 @@
-"""Hashes of modules, tensors and settings, which are the names of cached files."""
+"""Hashes of modules, tensors and settings, used as names of cached files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def digest(*parts: object) -> str:
 
 
 def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
-    """Yield pairs of a header and a tensor; because of the headers, different lists never give the same bytes."""
+    """Yield pairs of a header and a tensor; the headers ensure that different lists never give the same bytes."""
     if isinstance(part, nn.Module):
         for name, module in part.named_modules():
             yield f"module {name} {type(module).__qualname__} {_settings(module)};", None
@@ -48,6 +48,6 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
-    """Return the plain attributes of a module, in which two modules with equal tensors may differ."""
+    """Return the attributes of a module that are plain values; they may differ even if all tensors are equal."""
     plain = bool, int, float, str, tuple
     return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}

@@ -17,10 +17,10 @@ __all__ = ["claimed", "new_folder", "prepare_folder"]
 
 
 def prepare_folder(path: str | Path) -> Path:
-    """Create a folder, unless it exists, and check that it can be written to.
+    """Create a folder if it does not exist, and check that it is writable.
 
     Raises:
-        ConfigError: If the folder cannot be written to, or the disk is full.
+        ConfigError: If the folder is not writable, or the disk is full.
     """
     folder = Path(path)
     try:
@@ -36,7 +36,7 @@ def prepare_folder(path: str | Path) -> Path:
 
 
 def new_folder(path: str | Path) -> Path:
-    """Create a new folder named by the time, with a number added if a run of the same second has this name.
+    """Create a new folder named by a timestamp, with a numeric suffix if that name is already taken.
 
     A folder with any other name is created only if it does not exist.
 
@@ -65,7 +65,7 @@ def new_folder(path: str | Path) -> Path:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder inside the block, by a lock that ends if this process dies.
+    """Lock a folder against other processes inside the block; the lock ends if this process dies.
 
     On a file system without locks, no process is kept out.
 

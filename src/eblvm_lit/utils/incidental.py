@@ -1,12 +1,12 @@
-"""The settings that do not change a run's results, which resumed runs, finished jobs and reports ignore."""
+"""The settings that do not change a run's results; resumed runs, finished jobs and reports ignore them."""
 
 from __future__ import annotations
 
 __all__ = ["COPIES", "INCIDENTAL", "LENGTH_AND_TESTS", "is_below", "is_incidental"]
 
-# A name that begins with "*." stands for keys of this name at any depth; any other name for itself and all keys below.
+# "*.NAME" stands for keys called NAME at any depth; any other entry stands for a key and all keys below it.
 INCIDENTAL = (
-    # folders that a run reads from and writes to: equal files give equal results in every folder
+    # folders that a run reads from and writes to: the results do not depend on where the files are
     *(
         "*.root",
         "*.run_dir",
@@ -25,16 +25,16 @@ INCIDENTAL = (
     *("callbacks.nonfinite", "callbacks.preemption", "callbacks.checkpoints.every", "callbacks.checkpoints.keep"),
     *("callbacks.evaluation.at_validation", "callbacks.evaluation.intervals"),
     *("trainer.log_every_n_steps", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.profiler"),
-    # the device and the speed of a run: results differ only by rounding
+    # the device and the speed of a run: they change results only by rounding
     *("compile", "method.compile", "threads", "tf32", "iterations_per_batch"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
 )
-# A resumed run may also be longer, and be validated and tested in another way, because this does not change the
-# iterations before the checkpoint. Reports and finished jobs of sweeps compare final results, which these keys change.
+# Further keys that may change when a run is resumed: its length and its tests do not affect the iterations before the
+# checkpoint. Reports and finished jobs of sweeps do not ignore them, because they compare final results.
 LENGTH_AND_TESTS = ("trainer", "callbacks", "n_validations", "test_checkpoint", "eval_weights", "sampler")
-# Reports also pool runs that differ only in their seeds, and ignore the marginal model, which repeats settings of the
-# method. For a resumed run and a finished job, the seed and the marginal model must be equal, because another seed
-# gives other noise.
+# Further keys that reports ignore: seeds, because reports average over them, and the top-level key marginal_model,
+# because a method that trains this model has a copy of these settings. Resumed runs and finished jobs do not ignore
+# these keys, because another seed gives other noise.
 COPIES = ("*.seed", "marginal_model")
 
 

@@ -29,13 +29,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# the pattern of partial files that a process leaves if it is killed while it writes
+# the pattern of the partial files left by a process that is killed while writing
 PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of a file, which replaces the file if the block succeeds.
+    """Yield a temporary path in a file's folder, and replace the file with the temporary one if the block succeeds.
 
     Args:
         path: The file; its folder is created.
@@ -52,13 +52,13 @@ def replacing(path: Path) -> Iterator[Path]:
         ('before', ['a.txt'])
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the name has the process id, because several runs may write the same file of a shared cache
+    # the name contains the process id, because several runs may write the same file of a shared cache
     partial = path.with_name(f".{path.name}.{os.getpid()}.eblvm_lit.tmp")
     try:
         yield partial
         os.replace(partial, path)
     finally:
-        with suppress(OSError):  # in a read-only folder this fails, too, and the first error is the useful one
+        with suppress(OSError):  # this fails, too, in a read-only folder, where the first error is more useful
             partial.unlink(missing_ok=True)
 
 
@@ -91,7 +91,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
-    """Read a file of a cache; return None if it is missing, or damaged, in which case a warning is logged.
+    """Read a cached file; return None if it is missing, or, after a warning, if it is damaged.
 
     Args:
         path: The file.
@@ -110,7 +110,7 @@ def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read all arrays of an ``.npz`` file by name, with their checksums compared and pickled objects refused."""
+    """Read all arrays of an ``.npz`` file by name; checksums are verified, and pickled objects are refused."""
     with np.load(path) as file:
         return dict(file)
 
@@ -126,7 +126,7 @@ def copy_whole(source: Path, path: Path) -> None:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """Return a mapping as JSON, sorted by its keys, in the format of a run's files.
+    """Return a mapping as JSON with sorted keys, in the format of a run's files.
 
     Example:
         >>> json_text({"b": 1.5, "a": 2}).split()
@@ -136,7 +136,7 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON, sorted by its keys, atomically.
+    """Write a mapping atomically to a JSON file, with sorted keys.
 
     Raises:
         DataError: If the file cannot be written.

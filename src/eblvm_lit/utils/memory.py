@@ -14,7 +14,7 @@ from eblvm_lit.errors import ConfigError
 
 __all__ = ["explain_lack_of_memory", "keep_freed_memory", "lacks_memory"]
 
-# The words with which torch and its libraries say that a CPU has too little memory.
+# Phrases in the errors that torch and its libraries raise when CPU memory runs out.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "could not create a memory", "std::bad_alloc")
 
 # constants of glibc's malloc.h
@@ -25,7 +25,7 @@ MMAP_MAX = -4
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Let glibc keep the memory of freed CPU tensors for new ones inside the block, and return it at the end.
+    """Let glibc keep the memory of freed CPU tensors for reuse inside the block, and then return it to the system.
 
     Otherwise the memory goes back to the system, which clears each page before it is used again: an iteration of BiDVL
     on CIFAR10 then takes 6.7 s of processor time and 107,000 page faults, instead of 5.9 s and 2,600.
@@ -42,7 +42,7 @@ def keep_freed_memory() -> Iterator[None]:
     libc.mallopt(TRIM_THRESHOLD, -1)
     try:
         yield
-    finally:  # the values that glibc itself adapts to in a process with large tensors
+    finally:  # set the values that glibc itself would choose in a process with large tensors
         libc.mallopt(MMAP_MAX, 2**16)
         libc.mallopt(MMAP_THRESHOLD, 2**25)
         libc.mallopt(TRIM_THRESHOLD, 2**26)
@@ -50,7 +50,7 @@ def keep_freed_memory() -> Iterator[None]:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error, of torch on a GPU or CPU or of Python, says that there is too little memory.
+    """Return whether an error of torch or Python means that a GPU or CPU has run out of memory.
 
     Example:
         >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("The size of tensor a must match"))
@@ -61,7 +61,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explain_lack_of_memory(hints: Sequence[str]) -> Iterator[None]:
-    """Replace an out-of-memory error that is raised in the block by a ConfigError of one sentence.
+    """Replace an out-of-memory error raised in the block with a ConfigError of one sentence.
 
     Args:
         hints: Changes that save memory, each a verb and its object, for the sentence.

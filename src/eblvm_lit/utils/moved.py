@@ -10,7 +10,7 @@ LIKELIHOOD = (
     *("ais", "annealing", "hamiltonian_ais", "log_partition_sandwich", "plane_quadrature", "visible_quadrature"),
 )
 STUDIES = ("hypergradient_bias", "hypergradient_error", "score_bias", "whitened_descent")
-# Modules of the package, or classes with their modules: the old name and the current one.
+# Old names of modules, or of classes with their modules, and the current names.
 MOVED = {
     **{f"evaluation.{name}": f"evaluation.likelihood.{name}" for name in LIKELIHOOD},
     "evaluation.estimated_likelihood.EstimatedLogLikelihood": "evaluation.likelihood.log_likelihood.LogLikelihood",
@@ -31,18 +31,18 @@ MOVED = {
     "figures.generator_energies.GeneratedEnergies": "figures.energies.Energies",
     "figures.generator_interpolation.GeneratedInterpolation": "figures.interpolation_grid.Interpolation",
 }
-# Figures that no longer exist as parts, because the metrics of studies draw their results themselves.
+# Figure classes that were removed, because the metrics in evaluation.studies now draw their own results.
 DROPPED = (
     "eblvm_lit.figures.hypergradient_bias_curves.BiasCurves",
     "eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves",
 )
-# Classes that had arguments n_steps and step_size for drawing points, which are now arguments of the sampler.
+# Classes whose former arguments n_steps and step_size, for drawing points, now belong to the sampler.
 STEPS = ("draws.points.PointSamples", "evaluation.modes.Modes", "figures.samples.Samples")
 FITTING = "eblvm_lit.draws.choice.FittingSampler"
 
 
 def with_present_names(node: Any) -> Any:
-    """Replace old names of classes in a configuration of plain containers; parts that no longer exist become None.
+    """Replace old class names in a configuration of plain containers; objects of removed classes become None.
 
     Example:
         >>> with_present_names({"ais": {"_target_": "eblvm_lit.evaluation.ais.AIS", "n_chains": 5}})
@@ -59,7 +59,10 @@ def with_present_names(node: Any) -> Any:
 
 
 def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
-    """Replace old keys for the choice of a sampler: the flag ``deep_images_only``, and steps outside the sampler.
+    """Update the sampler settings of an older version to the current classes and keys.
+
+    The flag ``deep_images_only`` is replaced by the class ``FittingSampler``. ``n_steps`` and ``step_size``, formerly
+    arguments of the object that uses the sampler, become arguments of the sampler.
 
     Example:
         >>> _with_present_samplers({"_target_": "eblvm_lit.samplers.sampler.Sampler", "deep_images_only": True})
@@ -70,7 +73,7 @@ def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
     sampler = node.get("sampler")
     if str(node.get("_target_")).removeprefix("eblvm_lit.") in STEPS and isinstance(sampler, dict):
         steps = {key: node.pop(key) for key in ("n_steps", "step_size") if key in node}
-        # any other sampler has its own steps
+        # any other sampler keeps its own n_steps and step_size
         node["sampler"] = {**sampler, **steps} if sampler.get("_target_") == FITTING else sampler
     return node
 

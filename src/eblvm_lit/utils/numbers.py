@@ -24,7 +24,7 @@ def significant(value: float, digits: int = 4) -> str:
 
 
 def listing(names: Sequence[object], most: int = 6) -> str:
-    """Join names by commas; of more than ``most`` names the first ones, and the last.
+    """Join names by commas; if there are more than ``most``, show only the first ones and the last.
 
     Example:
         >>> listing(["x", "y"]), listing(range(100))

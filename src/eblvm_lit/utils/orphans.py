@@ -1,4 +1,4 @@
-"""The end of a run's process when the process that started it is gone."""
+"""Exit of a run's processes when their parent process dies."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import sys
 
 __all__ = ["STARTING", "end_with_parent"]
 
-STARTING = "EBLVM_LIT_STARTING"  # a variable in the environment of a run's processes, read when they import the package
+STARTING = "EBLVM_LIT_STARTING"  # an environment variable that a run's processes read when they import the package
 
 
 def end_with_parent() -> None:
-    """Let the system kill this process when the process that started it is gone; exit now if it is already gone.
+    """Let the system kill this process when its parent process dies; exit now if the parent is already dead.
 
-    The system sends SIGKILL, because SIGINT, which torch asks for, is not enough. It does not end a process that is
-    connecting to the others: waiting for a process that is gone blocks the interpreter for minutes. Nor does it end one
-    that a shell started in the background, where SIGINT is ignored. The last checkpoint stays intact.
+    The system sends SIGKILL, because SIGINT, which torch asks for, is not enough. SIGINT does not stop a process that
+    is connecting to the others, because waiting for a dead process blocks the interpreter for minutes. Nor does it stop
+    a process that a shell started in the background, where SIGINT is ignored. The last checkpoint stays intact.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG

@@ -12,13 +12,13 @@ from eblvm_lit.utils.run_files import COMMAND
 
 __all__ = ["RunLog", "is_worker", "record", "say", "show"]
 
-# Hydra's job_logging connects this logger only to the log file, because its texts were printed already.
+# Hydra's job_logging connects this logger only to the log file, because its messages are already printed.
 PRINTED = logging.getLogger("eblvm_lit.printed")
 PRINTED.propagate = False
 
 
 class RunLog(logging.FileHandler):
-    """The log file of a run; if its folder was used before, nothing is written until the run has started.
+    """The log file of a run; in a folder that was used before, nothing is written until the run has started.
 
     So a start that is refused leaves the log of an earlier run unchanged. A run has started when ``config.yaml`` has
     been written since this process began, and an evaluation is done when ``evaluation.json`` has; then all waiting
@@ -40,7 +40,7 @@ class RunLog(logging.FileHandler):
         return [file.stat().st_mtime_ns for file in files if file.is_file()]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line after the waiting ones, or add it to them if the run has not started."""
+        """Write a record to the file once the run has started; until then, keep the record in memory."""
         self._waiting.append(record)
         while self._waiting and self._records() != self._before:
             super().emit(self._waiting.pop(0))
@@ -66,14 +66,14 @@ def say(text: str) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print texts and rich's tables at once, and write them to the log file; lines of texts are never wrapped.
+    """Print texts and rich tables without buffering, and write them to the log file; texts are never wrapped.
 
     Example:
         >>> show("results in", "  outputs/2026-01-01/10-00-00")
         results in
           outputs/2026-01-01/10-00-00
     """
-    # a new console, because rich's shared one may have been made for another terminal
+    # a new console, because rich's shared one may belong to another terminal
     console = Console(record=True, markup=False, emoji=False, highlight=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
@@ -82,7 +82,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def is_worker() -> bool:
-    """Return whether this process is a worker of a parallel sweep, which shares the terminal with others.
+    """Return whether this process is a worker of a parallel sweep, whose workers share one terminal.
 
     Example:
         >>> is_worker()

@@ -20,7 +20,7 @@ __all__ = ["progress_bar"]
 def progress_bar(
     what: str, total: int, *, visible: bool = True, interval: float = 10.0
 ) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the remaining time, which disappears at the end; without a terminal, print lines at intervals.
+    """Show a temporary progress bar with the remaining time; without a terminal, print lines at intervals.
 
     Args:
         what: The text beside the bar.
@@ -35,7 +35,7 @@ def progress_bar(
         >>> with progress_bar("samples", 100, visible=False) as on_step:
         ...     on_step(64)
     """
-    console = get_console()  # the console of Lightning's bar, so that rich draws both bars, one below the other
+    console = get_console()  # Lightning's bar uses the same console, so rich draws one bar below the other
     if visible and console.is_terminal and not is_worker():
         with Progress(*Progress.get_default_columns(), console=console, transient=True) as progress:
             yield partial(progress.advance, progress.add_task(what, total=total))
@@ -44,7 +44,7 @@ def progress_bar(
 
 
 def _lines(what: str, total: int, interval: float) -> Callable[[int], None]:
-    """Return a function that prints the progress at intervals; work shorter than one interval prints nothing."""
+    """Return a function that prints the progress at intervals, and nothing if the work is shorter than one interval."""
     done = 0
     began = time.monotonic()
     last = began

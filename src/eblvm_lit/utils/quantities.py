@@ -1,4 +1,4 @@
-"""The direction, the unit and the meaning of each reported number, as the class that computes it declares them."""
+"""The unit and the meaning of each reported number, and whether higher is better, as declared by its class."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eblvm_lit.errors import escaped
 
 __all__ = ["FILE", "UNKNOWN", "WORDS", "Declares", "Quantity", "direction", "learn", "quantity"]
 
-FILE = "quantities.json"  # directions and units of a run's final metrics, for processes that do not import the metrics
+FILE = "quantities.json"  # stores units, and whether higher is better, for processes that do not import the metrics
 
 
 class Quantity(NamedTuple):
-    """The direction, the unit and the meaning of a reported number.
+    """The unit and the meaning of a reported number, and whether higher or lower values are better.
 
     Attributes:
         direction: 1 if higher values are better, -1 if lower ones are, and 0 if neither: for counts, settings, standard
@@ -31,13 +31,13 @@ class Quantity(NamedTuple):
 
 
 UNKNOWN = Quantity()
-KNOWN: dict[str, Quantity] = {}  # by the names in class statements
-STORED: dict[str, Quantity] = {}  # by the name of a run's metric, which may contain any characters
-WORDS: list[dict[str, str]] = []  # values for the fields {...} of declared names
+KNOWN: dict[str, Quantity] = {}  # what classes declare, by the name of a metric or a pattern of names
+STORED: dict[str, Quantity] = {}  # what runs have stored, by the name of a metric
+WORDS: list[dict[str, str]] = []  # values for the fields {...} in declared names
 
 
 class Declares:
-    """A base of classes that compute numbers, and declare their directions, units and meanings in the class statement.
+    """A base class for metrics and other classes that declare, in their class statement, the numbers they report.
 
     Args:
         emits: What is declared of each number, by its name with or without the split. In a name, ``*`` stands for
@@ -63,7 +63,7 @@ class Declares:
 
 
 def quantity(name: str) -> Quantity:
-    """Return the direction and unit of a number; ``UNKNOWN`` if no imported class declares it and no run has stored it.
+    """Return what an imported class declares, or a run has stored, about a reported number; else ``UNKNOWN``.
 
     Args:
         name: The name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
@@ -81,9 +81,9 @@ def direction(name: str) -> int:
 
 
 def learn(folder: Path) -> bool:
-    """Read the directions and units that a run has stored for its final metrics, including those of user packages.
+    """Read the units of a run's final metrics, and whether higher is better, from the file in the run's folder.
 
-    Returns whether the run has stored any.
+    The file includes metrics of user packages. Returns whether the run has stored any units.
 
     Raises:
         ValueError: If the file is damaged.

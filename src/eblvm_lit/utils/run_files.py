@@ -19,7 +19,7 @@ COMMAND = "command.yaml"
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a nested configuration by dotted path, without null and empty ones; lists are leaves.
+    """Return the leaves of a nested configuration by dotted path; lists are leaves, null and empty values are dropped.
 
     Example:
         >>> flatten({"method": {"n_unroll": 5, "hypergradient": None}, "betas": [0.9, 0.95], "callbacks": {}})

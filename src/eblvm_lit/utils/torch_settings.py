@@ -14,7 +14,7 @@ __all__ = ["find_device", "torch_settings"]
 
 
 def find_device(device: str | int | torch.device) -> torch.device:
-    """Return the device of this machine that a name stands for.
+    """Return the device of this machine for a name such as ``cuda:0`` or ``auto``.
 
     Args:
         device: A device of torch, such as ``cpu`` or ``cuda:0``; ``gpu`` for the accelerator of this machine, whatever
@@ -46,7 +46,7 @@ def find_device(device: str | int | torch.device) -> torch.device:
 
 @contextmanager
 def torch_settings(threads: int | None = None, tf32: bool | None = None) -> Iterator[None]:
-    """Set the number of CPU threads and the use of TF32 inside the block, and treat subnormal numbers as zero.
+    """Set the number of CPU threads and the use of TF32 inside the block, and flush subnormal numbers to zero.
 
     Subnormal numbers are those below 1.2e-38 (in double precision 2.2e-308), with which CPUs compute many times more
     slowly. In a trained network with saturated units a few percent of the activations, gradients and squared gradients

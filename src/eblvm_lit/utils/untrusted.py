@@ -1,4 +1,4 @@
-"""Readers of files that a stranger may have written; damaged and suspiciously large files are refused."""
+"""Readers of untrusted files; damaged and suspiciously large files are refused."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from eblvm_lit.errors import DataError
 
 __all__ = ["read_tensors", "read_yaml", "refuse_endless"]
 
-# Limits far above the files of this package. MOST limits the bytes and values of a configuration, which usually has
-# 10 kB, 300 values and 8 levels. The pickle in a checkpoint, with 150 bytes for each tensor, may have 32 times as many
-# bytes.
+# Limits far above what this package writes. MOST limits the bytes and the values of a configuration, which usually has
+# 10 kB, 300 values and 8 levels. The pickle in a checkpoint, with 150 bytes for each tensor, may have 32 * MOST bytes.
 MOST = 2**17
 LEVELS = 40
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML is built with it
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast, if PyYAML has it
 
 
 def read_yaml(path: Path) -> Any:
@@ -36,7 +35,7 @@ def read_yaml(path: Path) -> Any:
         levels = accumulate(
             isinstance(event, yaml.CollectionStartEvent)
             - isinstance(event, yaml.CollectionEndEvent)
-            # an alias may stand for endlessly many levels, so it exceeds the limit at once
+            # an alias may stand for infinitely many levels, so a single one exceeds the limit
             + LEVELS * isinstance(event, yaml.AliasEvent)
             for event in yaml.parse(text, LOADER)
         )
@@ -77,7 +76,7 @@ def refuse_endless(node: Any, name: str) -> None:
 
 
 def read_tensors(path: Path) -> Any:
-    """Read a file that ``torch.save`` wrote as data: no code in it is executed.
+    """Read a file that ``torch.save`` wrote, without executing any code in it.
 
     The checksums of the file are compared first, because ``torch.load`` silently returns wrong values if bits have
     changed.
@@ -90,14 +89,14 @@ def read_tensors(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-            # members that are folders, which torch does not read, or suspiciously large pickles
+            # suspicious archive members: folders, which torch does not read, and pickles that are far too large
             odd = [
                 x for x in members if x.external_attr & 16 or (x.filename.endswith(".pkl") and x.file_size > 32 * MOST)
             ]
             if odd or sum(x.file_size for x in members) > path.stat().st_size or file.testzip():
                 raise zipfile.BadZipFile
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises half a dozen types of exceptions for files of another kind
+    except Exception as error:  # torch raises half a dozen types of exceptions for invalid files
         found = re.search(r"GLOBAL\s+([\w.]+)", str(error))
         reason = f"it names {found[1]}, and only data are read" if found else "damaged, cut off, or of another kind"
         raise DataError(f"{path} is not a readable checkpoint ({reason}).") from None

@@ -39,6 +39,16 @@ def test_other_folders_are_classes(tmp_path):
     assert splits(touch(tmp_path, "cat/a.png", "trains/b.png")) == {"train": tmp_path.name}
 
 
+def test_decoded_images_are_neither_a_split_nor_a_class_but_a_class_may_have_that_name(tmp_path):
+    touch(tmp_path, "cat/a.png", "dog/b.png", "prepared/images_1x8x8.npy")
+    found = list_images(tmp_path)
+    assert (found.classes, found.skipped) == (["cat", "dog"], [])
+    touch(tmp_path, "prepared/c.png")
+    assert list_images(tmp_path).classes == ["cat", "dog", "prepared"]
+    split = touch(tmp_path / "split", "train/a.png", "test/b.png", "prepared/images_1x8x8.npy")
+    assert splits(split) == {"train": "train", "test": "test"}
+
+
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [

@@ -17,26 +17,26 @@ from eblvm_lit.errors import DataError
 __all__ = ["Listing", "Page", "list_folders"]
 
 PURPOSES = ("training", "validation", "testing")
-SEEDS = 1000  # number of values of split_seed that are tried, to advise one that leaves no split empty
+SEEDS = 1000  # number of values of split_seed tried to suggest one with which no split is empty
 
 
 class Page(NamedTuple):
-    """An image: a page of a file, which is the first one for most formats."""
+    """An image, as a page of a file; most formats have only page 0."""
 
     path: Path
     page: int
 
 
 class Listing(NamedTuple):
-    """The images of folders in the order of the splits.
+    """The images of all folders, in the order of their splits.
 
     Attributes:
-        pages: The images: those for training, for validation and for testing.
+        pages: The images: first those for training, then those for validation, then those for testing.
         counts: The numbers of images in the three splits.
         digests: A digest of each image, 16 bytes each.
         labels: The index of each image's class, int64, shape (n,); None without classes.
         class_names: The names of the classes; None without classes.
-        peak: The largest value of the images of 16 bits; -1 if there are none.
+        peak: The largest value of all 16-bit images; -1 if there are none.
         notes: What the user has to know about the files, one sentence each.
     """
 
@@ -59,17 +59,17 @@ def list_folders(
     split_folders: bool | None = None,
     skip_damaged: bool = False,
 ) -> Listing:
-    """List the images of a folder, or of one folder per split; a split without one is taken from the training images.
+    """List the images of a folder or of one folder per split; draw a split without a folder from the training images.
 
     Args:
         path: The folder of all images, or of the folders of splits.
-        given: The folders that are given for ``train``, ``val`` and ``test``; None for those that are not given.
-        cache: The folder of files that describe the contents of the images.
+        given: The folders of ``train``, ``val`` and ``test``; None for a split without a folder of its own.
+        cache: The folder in which descriptions of the image files are cached.
         sizes: The sizes of ``val`` and ``test`` where they have no folders: fractions or numbers of images.
         seed: The seed of the hash by which images are chosen.
         split_folders: Whether folders of usual names are splits: see
             :func:`~eblvm_lit.data.folders.listing.folders_of_splits`.
-        skip_damaged: Whether damaged files are left out. Otherwise they are listed.
+        skip_damaged: Whether damaged files are left out of the list.
 
     Raises:
         DataError: If a folder or a split has no images, if labels or classes do not fit, or for files that would have
@@ -121,7 +121,7 @@ def list_folders(
 def _labels(
     path: Path | None, folders: Mapping[str, Path], found: Mapping[str, Found]
 ) -> tuple[list[str] | None, list[str]]:
-    """Return the label of each file of all splits, or None if there are no labels, and notes on tables of labels."""
+    """Return the label of each file of all splits, or None without labels, and notes on the label files."""
     labels: dict[str, list[str] | None] = {}
     notes = []
     for name, part in found.items():
@@ -130,7 +130,7 @@ def _labels(
         labels[name] = part.classes
         if table is not None:
             labels[name], unused = labels_of(table, part.files)
-            if unused and table.parent == folders[name]:  # a table for all splits also has rows for the others
+            if unused and table.parent == folders[name]:  # only a table for all splits may have rows of other splits
                 notes.append(f"{table} has {unused} rows of images that are not there.")
     train = labels["train"]
     if bare := [name for name, part in labels.items() if (part is None) != (train is None)]:
@@ -146,7 +146,7 @@ def _labels(
 def _divided(
     split: np.ndarray, digests: Sequence[bytes], sizes: Mapping[str, float], seed: int, name: str
 ) -> np.ndarray:
-    """Divide the training images by their digests, and return the split of each image; refuse an empty split."""
+    """Divide the training images by their digests, and return the split of each image; raise if a split is empty."""
     free = np.flatnonzero(split == 0)
     own = [digests[i] for i in free]
     asked = " and ".join(f"data.{one}_size={size}" for one, size in sizes.items())
@@ -171,7 +171,7 @@ def _divided(
 
 
 def _repeated(order: np.ndarray, split: np.ndarray, contents: Contents, files: Sequence[Path]) -> list[str]:
-    """Describe equal images in different splits, which are possible if each split has its own folder."""
+    """Describe identical images in different splits, which can occur if splits have separate folders."""
     first: dict[bytes, int] = {}
     pairs = []
     for i, digest in zip(order, contents.digests(order), strict=True):

@@ -22,7 +22,7 @@ def labels_of(table: Path, files: Sequence[Path]) -> tuple[list[str], int]:
         files: The images, below the table's folder.
 
     Returns:
-        The label of each image, and the number of rows that name none of the images.
+        The label of each image, and the number of rows that refer to none of the images.
 
     Raises:
         DataError: If the table cannot be read, if an image has no label, or if it has two.
@@ -35,7 +35,7 @@ def labels_of(table: Path, files: Sequence[Path]) -> tuple[list[str], int]:
         (['dog', 'cat'], 1)
     """
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:  # with or without a byte-order mark
+        with table.open(encoding="utf-8-sig", newline="") as file:  # utf-8-sig: the byte-order mark is optional
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table} cannot be read ({error}): save it as comma-separated text in UTF-8.") from error
@@ -58,7 +58,7 @@ def labels_of(table: Path, files: Sequence[Path]) -> tuple[list[str], int]:
 
 
 def in_order(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct labels in the order of their indices 0, 1, ...: by value if all are integers, else by name.
+    """Return the distinct labels, sorted numerically if all are integers and alphabetically otherwise.
 
     Example:
         >>> in_order(["10", "9", "10"]), in_order(["b", "a", "10"])
@@ -73,7 +73,7 @@ def _key(name: str) -> str:
 
 
 def _keys(folder: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Map the texts by which a table may name an image to it: its relative path and, if unique, its file name."""
+    """Map all names by which a table may refer to an image to its path: relative paths, and unique file names."""
     names: dict[str, list[Path]] = {}
     for path in files:
         names.setdefault(path.name, []).append(path)
@@ -82,7 +82,7 @@ def _keys(folder: Path, files: Sequence[Path]) -> dict[str, Path]:
 
 
 def _columns(header: Sequence[str], keys: dict[str, Path]) -> tuple[int, int]:
-    """Return the indices of the columns of files and labels; the first two, unless a header names others."""
+    """Return the indices of the file column and the label column: 0 and 1, unless a header names these columns."""
     words = [cell.lower() for cell in header]
     if "file" in words and "label" in words and not any(_key(cell) in keys for cell in header):
         return words.index("file"), words.index("label")

@@ -1,4 +1,4 @@
-"""The images in folders: which folders are splits, which are classes, and which files are no images."""
+"""The images in folders: which folders are splits, which are classes, and which files are not images."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from eblvm_lit.errors import DataError
 __all__ = ["LABELS", "Found", "folders_of_splits", "list_images", "names_of"]
 
 LABELS = "labels.csv"
-# The names of folders that are splits, in any case of their letters.
+# The split that each folder name stands for; names are compared in lower case.
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-# The suffixes of the formats that are read; a file without a suffix is tried, too.
+# The suffixes of files that are read as images; files without a suffix are tried, too.
 IMAGES = {
     *("", ".apng", ".bmp", ".dib", ".gif", ".j2c", ".j2k", ".jfif", ".jp2", ".jpc", ".jpe", ".jpeg", ".jpf", ".jpg"),
     *(".jpx", ".mpo", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
 }
 PACKING = "__MACOSX"  # a folder that macOS adds to archives
+PREPARED = "prepared"  # the folder of decoded images, which lies among the images if data.root is the folder of images
 
 
 class Found(NamedTuple):
-    """The images below a folder, sorted by their paths; the class of each, if subfolders are classes; skipped files."""
+    """The images below a folder, sorted by path; the class of each, or None without class folders; skipped files."""
 
     files: list[Path]
     classes: list[str] | None
@@ -39,13 +40,13 @@ class Found(NamedTuple):
 def folders_of_splits(
     path: Path | None, given: Mapping[str, Path | None], split_folders: bool | None = None
 ) -> dict[str, Path]:
-    """Find the folder of each split; a split without a folder is to be chosen among the images for training.
+    """Find the folder of each split; a split without one is later drawn from the training images.
 
     Args:
-        path: A folder of images, or of the folders of the splits (``train``, ``val``, ``test``, or another usual name
-            of these, in any case of the letters).
-        given: The folders that the user gives for ``train``, ``val`` and ``test``; None for those that are not given.
-        split_folders: Whether folders of these names are splits; None means yes, and refuses other folders beside them.
+        path: A folder of images, or of one folder per split (``train``, ``val``, ``test``, or another usual name of a
+            split, in upper or lower case).
+        given: The folders that the user gives for ``train``, ``val`` and ``test``; None for a split without one.
+        split_folders: Whether folders of these names are splits; None means yes, but raises if there are others, too.
 
     Raises:
         DataError: If there are no images to train on, if two folders are for one split, or if folders of splits lie
@@ -69,7 +70,7 @@ def folders_of_splits(
 
 def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
     entries = visible(path)
-    folders = [entry for entry in entries if entry.is_dir() and entry.name != PACKING]
+    folders = [entry for entry in entries if entry.is_dir() and not _is_ignored(entry)]
     splits = [folder for folder in folders if folder.name.lower() in SPLITS]
     if split_folders is False or not (splits or split_folders):
         return {"train": path}
@@ -90,19 +91,19 @@ def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
 
 
 def list_images(folder: Path) -> Found:
-    """List the images in a folder and in all folders below it; the folders directly below it, if any, are classes.
+    """List the images in a folder and all its subfolders; the direct subfolders, if any, are classes.
 
     Hidden folders are left out. If the folder holds a file :data:`LABELS`, subfolders are not classes.
 
     Raises:
         DataError: If there is no image, if images lie beside class folders or a class has none, or for files that
-            would have to be converted: videos, archives, and images of formats that are not read.
+            must be converted first: videos, archives, and images in formats that are not read.
     """
     visible(folder)
     files: list[Path] = []
     skipped: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != PACKING]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_ignored(Path(top, name))]
         for name in names:
             path = Path(top, name)
             kind = _kind(name)
@@ -119,9 +120,9 @@ def list_images(folder: Path) -> Found:
 
 
 def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
-    """Return the class of each file, the name of the folder directly below ``folder``; None without such folders."""
+    """Return the class of each file, the direct subfolder of ``folder`` that contains it; None without subfolders."""
     within = [path.relative_to(folder).parts for path in files]
-    empty = {path.name for path in visible(folder) if path.is_dir() and path.name != PACKING}
+    empty = {path.name for path in visible(folder) if path.is_dir() and not _is_ignored(path)}
     empty -= {parts[0] for parts in within if len(parts) > 1}
     if empty:
         raise DataError(f"{folder / min(empty)} holds no images: fill the folder or take it away.")
@@ -132,8 +133,15 @@ def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
     return [parts[0] for parts in within]
 
 
+def _is_ignored(folder: Path) -> bool:
+    """Return whether a folder is neither a split nor a class: one that macOS adds, or that of the decoded images."""
+    if folder.name == PREPARED:
+        return not any(_kind(path.name) == "image" for path in folder.rglob("*") if path.is_file())
+    return folder.name == PACKING
+
+
 def _kind(name: str) -> str:
-    """Return ``image`` for an image, an empty text for a file to be skipped, else why the file is refused.
+    """Return ``image`` for an image, an empty string for a file to skip, and otherwise why the file is rejected.
 
     Example:
         >>> _kind("a.PNG"), _kind("notes.txt"), _kind("film.mp4")
@@ -146,7 +154,7 @@ def _kind(name: str) -> str:
 
 
 def names_of(skipped: Sequence[str]) -> str:
-    """Describe skipped files briefly: by a suffix that several have, else by name, with their numbers.
+    """Summarise the skipped files with counts: by suffix if several share one, else by name.
 
     Example:
         >>> names_of([".DS_Store", ".DS_Store", "a.txt", "b.txt", "Thumbs.db"])

@@ -49,8 +49,8 @@ class RowCriterion(SampleCriterion):
     """The base class of criteria that compare each sample's features with each example's features.
 
     Args:
-        n_max: Largest number of examples with which samples are compared, because the cost grows quadratically; the
-            first ones are used. None uses all.
+        n_max: Largest number of examples with which samples are compared; limits the quadratic cost. The first ones are
+            used. None uses all.
     """
 
     needs_rows = True
@@ -59,11 +59,11 @@ class RowCriterion(SampleCriterion):
         self.n_max = n_max
 
     def rows(self, samples: FeatureSet, reference: FeatureSet) -> tuple[Tensor, Tensor]:
-        """Return the features of samples (M, D) and of examples (N, D) in float64, minus the mean of the examples.
+        """Return the features of samples (M, D) and examples (N, D) in float64, centred at the mean of the examples.
 
         Criteria depend only on differences of features; subtracting the mean keeps squared distances accurate.
         """
-        # not None, because needs_rows is true
+        # features.rows is not None, because needs_rows is true
         x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))
         centre = y[: self.n_max].mean(0)
         return x - centre, y[: self.n_max] - centre

@@ -21,10 +21,10 @@ class DensityCoverage(
         "coverage{suffix}": Quantity(1, "", "the share of examples with a sample near them"),
     },
 ):
-    r"""The ``density`` and ``coverage`` of samples, from balls around the examples that reach to their k-th neighbours.
+    r"""The ``density`` and ``coverage`` of samples, computed from balls around the examples.
 
-    Density is the mean number of balls that contain a sample, divided by k. Coverage is the share of balls that contain
-    a sample.
+    Each ball reaches from an example to its k-th nearest neighbour. Density is the mean number of balls that contain a
+    sample, divided by k. Coverage is the share of balls that contain a sample.
 
     .. math:: \text{density} = \frac1{kM} \sum_{i,j} 1\bigl[|x_i - y_j| \le r_k(y_j)\bigr], \qquad
         \text{coverage} = \frac1N \sum_j 1\bigl[\exists i: |x_i - y_j| \le r_k(y_j)\bigr]

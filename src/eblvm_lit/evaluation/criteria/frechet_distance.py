@@ -15,10 +15,10 @@ class FrechetDistance(
     SampleCriterion,
     emits={"{frechet}": Quantity(-1, "", "the Fréchet distance between the features of samples and of data")},
 ):
-    """The Fréchet distance: ``fid`` with features of Inception, ``fd_classifier`` with those of a classifier.
+    """The Fréchet distance: ``fid`` with Inception features, ``fd_classifier`` with the features of a classifier.
 
-    Lower is better. The distance is biased upwards, the more the fewer samples there are: compare only values that were
-    computed from the same number of samples. Reference: Heusel et al. 2017.
+    Lower is better. The distance is biased upwards, and the bias grows as the number of samples falls: compare only
+    values that were computed from the same number of samples. Reference: Heusel et al. 2017.
 
     Example:
         >>> import torch

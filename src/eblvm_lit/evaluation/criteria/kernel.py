@@ -23,7 +23,7 @@ class KernelDistance(
         "{kernel}_std": Quantity(0, "", "its standard deviation over random subsets"),
     },
 ):
-    r"""The kernel distance ``kid``, and ``kid_std``, its standard deviation over random subsets.
+    r"""The kernel distance ``kid`` and its standard deviation over random subsets, ``kid_std``.
 
     .. math:: \frac{1}{m (m - 1)} \sum_{i \ne j} \bigl(k(x_i, x_j) + k(y_i, y_j)\bigr)
               - \frac{2}{m^2} \sum_{i, j} k(x_i, y_j), \qquad k(x, y) = \bigl(x^\top y / D + 1\bigr)^3
@@ -64,7 +64,7 @@ class KernelDistance(
         )
 
         found = kid_features_to_metric(
-            cast(Tensor, samples.rows).double(),  # not None, because needs_rows is true
+            cast(Tensor, samples.rows).double(),  # rows is not None, because needs_rows is true
             cast(Tensor, reference.rows).double(),
             kid_subsets=self.n_subsets,
             kid_subset_size=self.subset_size,

@@ -15,8 +15,8 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]
 
-ELEMENTS = 2**20  # number of pairs at a time: blocks of 8 MiB are three times as fast as blocks of 128 MiB
-N_FOR_MEDIAN = 2000  # number of examples whose median distance is the bandwidth
+ELEMENTS = 2**20  # number of pairs per block: blocks of 8 MiB are three times as fast as blocks of 128 MiB
+N_FOR_MEDIAN = 2000  # number of examples whose median distance is the default bandwidth
 
 
 class MeanDiscrepancy(
@@ -27,7 +27,7 @@ class MeanDiscrepancy(
         )
     },
 ):
-    r"""The squared maximum mean discrepancy ``mmd``: its unbiased estimate from M samples and N examples.
+    r"""An unbiased estimate ``mmd`` of the squared maximum mean discrepancy, from M samples and N examples.
 
     .. math:: \frac{\sum_{i \ne j} k(x_i, x_j)}{M (M - 1)} + \frac{\sum_{i \ne j} k(y_i, y_j)}{N (N - 1)}
         - \frac{2 \sum_{i, j} k(x_i, y_j)}{M N}, \qquad k(x, y) = e^{-|x - y|^2 / (2 b^2)}
@@ -65,7 +65,7 @@ class MeanDiscrepancy(
 
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:
-    """Sum the kernel over all pairs of an x and a y, in blocks; a vector paired with itself counts 1."""
+    """Sum the kernel k(x_i, y_j) over all pairs of rows, block by block; the kernel of two equal vectors is 1."""
     of_y = y.square().sum(-1)
     total = 0.0
     for rows in x.split(max(1, ELEMENTS // len(y))):

@@ -1,4 +1,4 @@
-"""Balls around feature vectors that reach to the k-th nearest neighbour, and counts of the vectors inside them."""
+"""Nearest-neighbour balls around feature vectors, and counts of the vectors inside them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eblvm_lit.evaluation.criteria.base import RowCriterion
 
 __all__ = ["NeighbourCriterion", "counts", "squared_radii"]
 
-ELEMENTS = 2**20  # number of distances at a time: blocks of 8 MiB are four times as fast as blocks of 128 MiB
-# Allowance for the rounding error of a squared distance, relative to the squared norms: two equal features must count
-# as inside each other's balls.
+ELEMENTS = 2**20  # number of distances per block: blocks of 8 MiB are four times as fast as blocks of 128 MiB
+# Squared distances are reduced by this fraction of the squared norms: otherwise rounding errors could put a feature
+# vector outside of the ball around an equal vector.
 ROUNDING = 1e-12
 
 
@@ -33,7 +33,7 @@ class NeighbourCriterion(RowCriterion):
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
-    """Yield squared distances of B vectors in x from all m vectors in y, shape (B, m), minus a rounding allowance."""
+    """Yield squared distances, minus a rounding allowance, of B rows of x from all m rows of y, shape (B, m)."""
     of_y = y.square().sum(-1)
     size = max(1, ELEMENTS // len(y))
     for first in range(0, len(x), size):
@@ -43,7 +43,7 @@ def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
 
 
 def squared_radii(x: Tensor, k: int) -> Tensor:
-    """Compute the squared distance of each feature vector from its k-th nearest neighbour, shape (n,).
+    """Compute the squared distance between each of n feature vectors and its k-th nearest neighbour, shape (n,).
 
     Args:
         x: Feature vectors, shape (n, D), float64, n > k.
@@ -53,13 +53,13 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
         >>> squared_radii(torch.tensor([[0.0], [1.0], [3.0]]).double(), 1).round(decimals=9)
         tensor([1., 1., 4.], dtype=torch.float64)
     """
-    # k + 1, because each vector is its own nearest neighbour; topk takes half the time of kthvalue
+    # k + 1, because the nearest neighbour of each vector is the vector itself; topk is twice as fast as kthvalue
     nearest = (d.topk(k + 1, largest=False).values[:, -1].clone() for d in _blocks(x, x, allowance=0))
     return torch.cat(list(nearest)).clamp(min=0)
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the balls around the vectors of y that contain each vector of x, and the vectors of x in each ball.
+    """Count the balls around the vectors y that contain each vector of x, and the vectors of x in each ball.
 
     Args:
         x: Feature vectors, shape (n, D), float64.

@@ -1,4 +1,4 @@
-"""The base class of feature extractors: networks whose features serve to compare images."""
+"""The base class of feature extractors: networks whose features are used to compare images."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["FeatureExtractor", "Features", "Titles"]
 
 
 class Features(NamedTuple):
-    """The output of a network for B images: features (B, D), and class logits (B, K) or None without classes."""
+    """The output of a network for B images: features (B, D), and class logits (B, K) or, without classes, None."""
 
     rows: Tensor
     logits: Tensor | None
 
 
 class Titles(NamedTuple):
-    """The names of the numbers that criteria compute; each tells which network computed the features."""
+    """The names of the criteria's results; each name tells which network has computed the features."""
 
     frechet: str
     kernel: str
@@ -29,7 +29,7 @@ class Titles(NamedTuple):
     suffix: str = ""  # appended to the names of all other criteria
 
     def of(self, criterion: str) -> str:
-        """Return the name of a criterion that is not one of the fields.
+        """Append the network's suffix to the name of a criterion that has no field in this tuple.
 
         Example:
             >>> Titles("fd_raw", "kd_raw", "raw_score", "_raw").of("precision")
@@ -39,7 +39,7 @@ class Titles(NamedTuple):
 
 
 class FeatureExtractor(ABC):
-    """The base class of fixed networks whose features serve to compare sets of images.
+    """The base class of fixed networks whose features are used to compare sets of images.
 
     Attributes:
         name: A short name, part of file names.
@@ -65,7 +65,7 @@ class FeatureExtractor(ABC):
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load, download or train the network, unless it is ready; raise the errors that :meth:`extract` would raise.
+        """Load, download or train the network if necessary, and raise any error that :meth:`extract` would raise later.
 
         Args:
             data: The reference data, after ``setup``.
@@ -73,7 +73,7 @@ class FeatureExtractor(ABC):
 
     @abstractmethod
     def extract(self, images: Tensor) -> Features:
-        """Compute the features of images, and class logits if the network has any, without gradients.
+        """Compute, without gradients, the features of images, and the class logits if the network returns them.
 
         Args:
             images: Grey or colour images, uint8, shape (B, C, H, W).

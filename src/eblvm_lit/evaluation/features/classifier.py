@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class ClassifierFeatures(FeatureExtractor):
     """The last hidden layer of a small convolutional network that is trained on the labels of the training split.
 
-    It serves for images that differ much from Inception's training images, such as digits. The network is trained once,
+    Use it for images that differ much from Inception's training images, such as digits. The network is trained once,
     on the CPU, and cached in a file whose name contains a digest of everything that it depends on. The criteria are
     named ``fd_classifier``, ``kd_classifier`` and ``classifier_score``: they compare models of the same data, and are
     not comparable with FID.
@@ -90,7 +90,7 @@ class ClassifierFeatures(FeatureExtractor):
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
-        # several labels per image are attributes, which do not exclude each other as classes do
+        # several labels per image are attributes, which, unlike classes, are not mutually exclusive
         self.classifies = data.labels.train.dim() == 1
         self.fingerprint = digest(self._network)
         log.info("The classifier of %s predicts %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)
@@ -104,14 +104,14 @@ class ClassifierFeatures(FeatureExtractor):
         return Features(features, logits if self.classifies else None)
 
     def path(self, data: ArrayDataModule) -> Path:
-        """Return the path of the cached network: ``.../classifier-<data>-<digest of all it depends on>.pt``."""
+        """Return the path of the cached network: ``.../classifier-<data>-<digest of data and settings>.pt``."""
         settings = self.width, self.dim, self.n_steps, self.lr, self.batch_size, self.seed
         contents = [content_fingerprint(x) for x in (*data.splits, *cast(Splits, data.labels))]
         key = digest(type(data).__name__, data.image_shape, *contents, *settings)
         return Path(self.cache_dir).expanduser() / f"classifier-{type(data).__name__}-{key}.pt"
 
     def _trained(self, data: ArrayDataModule) -> tuple[ImageClassifier, float]:
-        """Return the network and its test accuracy, read from the file or, if there is none, after training."""
+        """Return the network and its test accuracy, from the cached file if it exists, else by training the network."""
         labels = cast(Splits, data.labels).train
         path = self.path(data)
         n_classes = int(labels.max()) + 1 if labels.dim() == 1 else labels.shape[1]

@@ -20,7 +20,7 @@ ROWS = 500
 
 
 def centred(images: Tensor) -> Tensor:
-    """Convert images of bytes to floats in [-1, 1].
+    """Convert uint8 images to floats in [-1, 1].
 
     Example:
         >>> centred(torch.tensor([0, 255], dtype=torch.uint8))
@@ -32,7 +32,7 @@ def centred(images: Tensor) -> Tensor:
 def fit(
     network: ImageClassifier, data: ArrayDataModule, *, n_steps: int, batch_size: int, lr: float, seed: int
 ) -> None:
-    """Minimise the cross-entropy of the training labels by Adam, with a learning rate that falls along a cosine.
+    """Minimise the cross-entropy of the training labels with Adam and cosine annealing of the learning rate.
 
     Args:
         network: The network, which is trained in place, on the CPU.
@@ -47,7 +47,8 @@ def fit(
     generator = keyed_generator(seed, "classifier", "batches")
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps)
-    with torch.enable_grad(), progress_bar("classifier", n_steps) as on_step:  # metrics are called under no_grad
+    # Metrics are evaluated under torch.no_grad, but training needs gradients.
+    with torch.enable_grad(), progress_bar("classifier", n_steps) as on_step:
         for _ in range(n_steps):
             chosen = torch.randint(len(images), (batch_size,), generator=generator)
             _, logits = network(centred(as_images(data, images[chosen])))
@@ -67,7 +68,7 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(network: ImageClassifier, data: ArrayDataModule) -> float:
-    """Compute the fraction of test labels that the network predicts correctly; with attributes, of all their values."""
+    """Compute the fraction of the test split's labels or attribute values that the network predicts correctly."""
     images = data.splits.test
     labels = cast(Splits, data.labels).test
     right = 0

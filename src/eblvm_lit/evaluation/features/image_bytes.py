@@ -1,4 +1,4 @@
-"""The conversion of a data set's examples to images of bytes or to points, and a fingerprint of their content."""
+"""The conversion of a data set's examples to uint8 images or to points, and a fingerprint of their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N_READ = 10_000
 
 
 def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
-    """Convert examples to images of bytes or, if the data are not images, to the floats that models receive.
+    """Convert examples to uint8 images or, if the data are not images, to the floats that models take as input.
 
     Args:
         data: The data module of the examples.
@@ -35,9 +35,9 @@ def as_images(data: ArrayDataModule, rows: Tensor) -> Tensor:
 
 
 def content_fingerprint(rows: Tensor) -> str:
-    """Compute a digest, sixteen hexadecimal digits, of the shape, the type and the values of an array.
+    """Compute a digest of an array's shape, dtype and values: sixteen hexadecimal digits.
 
-    Of long arrays it reads at most 20,000 rows at equal distances, so that it may miss a small change.
+    It reads at most 20,000 evenly spaced rows of a long array, so that it may miss a small change.
 
     Example:
         >>> a = torch.zeros(5, 2)

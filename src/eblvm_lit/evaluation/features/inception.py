@@ -45,13 +45,14 @@ class InceptionFeatures(LocalNetwork):
 
     def build(self, content: bytes) -> nn.Module:
         """Build torch-fidelity's network, which maps uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
-        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # a slow import
+        # imported here, because the import is slow
+        from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
-        # torch-fidelity unpickles the file that it is given, which may execute code: give it a copy of plain tensors
+        # torch-fidelity unpickles its input file, which could execute code: pass it a copy that contains only tensors
         copy = io.BytesIO()
         torch.save(as_tensors(content), copy)
         copy.seek(0)
-        with torch.random.fork_rng(devices=[]):  # the network draws initial weights, which are then overwritten
+        with torch.random.fork_rng(devices=[]):  # the constructor draws initial weights before it loads the file
             return FeatureExtractorInceptionV3(
                 "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
             )

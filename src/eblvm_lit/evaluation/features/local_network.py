@@ -1,4 +1,4 @@
-"""Feature networks whose weights are a local file, whose SHA-256 digest is checked before the file is read."""
+"""Feature networks that load their weights from a local file after checking its SHA-256 digest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LocalNetwork(FeatureExtractor):
     A subclass says where the weights come from, builds the network (:meth:`build`) and applies it (:meth:`found`).
 
     Args:
-        cache_dir: The folder in which the weights are searched first; the second is the folder of torch's hub.
+        cache_dir: The first folder to search for the weights; the second is the folder of torch's hub.
         weights: A file with other weights; None for the published ones.
         sha256: The SHA-256 digest that the file must have. ``published`` means :attr:`published`; None checks nothing,
             for other weights.
@@ -62,7 +62,7 @@ class LocalNetwork(FeatureExtractor):
 
     @abstractmethod
     def build(self, content: bytes) -> nn.Module:
-        """Build the network from the bytes of its file of weights, and set :attr:`dim` unless the class has it."""
+        """Build the network from the bytes of its weights file, and set :attr:`dim` unless the class defines it."""
 
     @abstractmethod
     def found(self, images: Tensor) -> Features:
@@ -72,7 +72,7 @@ class LocalNetwork(FeatureExtractor):
     def extract(self, images: Tensor) -> Features:
         """Compute the features of images; see :meth:`FeatureExtractor.extract`."""
         self.network.to(images.device)
-        with torch.autocast(images.device.type, enabled=False):  # in full precision, as published
+        with torch.autocast(images.device.type, enabled=False):  # published results use full precision
             return self.found(images.expand(-1, 3, -1, -1))
 
     def prepare(self, data: ArrayDataModule) -> None:
@@ -84,7 +84,7 @@ class LocalNetwork(FeatureExtractor):
         if self.fingerprint:
             return
         path = first_rank_first(self.find)
-        # Build the network from the bytes that were checked, not from the file again, which may change in between.
+        # Read the file only once: after the check it might change before a second read.
         content = path.read_bytes()
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 not in (None, found):
@@ -96,7 +96,7 @@ class LocalNetwork(FeatureExtractor):
         self.fingerprint = found[:16]
 
     def find(self) -> Path:
-        """Return the path of the weights: the user's file, or one found in ``cache_dir`` or torch's hub, or downloaded.
+        """Return the path of the weights: the user's file, a file in ``cache_dir`` or torch's hub, or a downloaded one.
 
         Raises:
             DataError: If there is no such file, and it cannot be downloaded.

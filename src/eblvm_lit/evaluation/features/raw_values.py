@@ -15,7 +15,7 @@ __all__ = ["RawValues"]
 
 
 class RawValues(FeatureExtractor):
-    """The values of v, flattened, as features; bytes of images are divided by 255.
+    """The flattened values of v as features; uint8 images are divided by 255.
 
     Args:
         batch_size: Number of examples converted at a time.
@@ -30,13 +30,13 @@ class RawValues(FeatureExtractor):
     titles = Titles("fd_raw", "kd_raw", "raw_score", "_raw")
     resize = "none"
     classifies = False
-    fingerprint = "raw"  # there are no weights
+    fingerprint = "raw"  # a constant, because there are no weights
 
     def __init__(self, *, batch_size: PositiveInt = 1000) -> None:
         self.batch_size = batch_size
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Set the number of features to the number of values of an example."""
+        """Set the number of features to the number of values in an example."""
         self.dim = math.prod(data.event_shape if data.image_shape is None else data.image_shape)
 
     def extract(self, images: Tensor) -> Features:

@@ -43,12 +43,12 @@ class ReferenceImages:
         self.n_max = n_max
 
     def size(self, data: ArrayDataModule) -> int:
-        """Return the number of images that are used."""
+        """Return the number of images from which the statistics are computed."""
         n = len(getattr(data.splits, self.split))
         return n if self.n_max is None else min(n, self.n_max)
 
     def path(self, data: ArrayDataModule, features: FeatureExtractor, *, rows: bool) -> Path:
-        """Return the path of the file: ``.../reference-<data>-<split>-<n>-<network>-<digest of all of it>.npz``."""
+        """Return the path of the cached file: ``.../reference-<data>-<split>-<n>-<network>-<digest>.npz``."""
         images = getattr(data.splits, self.split)
         n = self.size(data)
         parts = type(data).__name__, self.split, str(n), features.name
@@ -77,7 +77,7 @@ class ReferenceImages:
         path = self.path(data, features, rows=rows)
         n = self.size(data)
         known = read_cached(path, read_arrays)
-        # Read the file only if every process has it: they may not share the folder, but must take the same branch.
+        # Read the file only if every process has it: all must take the same branch, even without a shared folder.
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
             arrays = {name: torch.from_numpy(array) for name, array in cast("dict[str, np.ndarray]", known).items()}
             return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))
@@ -91,7 +91,7 @@ class ReferenceImages:
         return found
 
     def _order(self, data: ArrayDataModule) -> torch.Tensor:
-        """Return the indices of the images that are used."""
+        """Return the indices of the images from which the statistics are computed."""
         n_all = len(getattr(data.splits, self.split))
         n = self.size(data)
         if n == n_all:

@@ -54,7 +54,7 @@ def collect(
     moments = Moments(features.dim)
     kept = []
     classes = []
-    # The batches are those of a single process: the last digits of an image's features depend on its batch.
+    # Use the same batches as a single process does: the last digits of an image's features depend on its batch.
     batches = torch.arange(n).split(features.batch_size)[rank::size]
     with progress_bar(f"features of {features.name}", sum(map(len, batches)), visible=rank == 0) as on_step:
         for numbers in batches:

@@ -16,8 +16,8 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
 
-# The smallest ratio of (effective sample size - 1) to (number of chains - 1) that causes no warning. The first chain is
-# not counted, because an effective sample size is at least 1.
+# Warn if (effective sample size - 1) / (number of chains - 1) is below this value. Both numbers are reduced by 1,
+# because an effective sample size is at least 1.
 FEWEST = 0.1
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,12 @@ class Sandwich(NamedTuple):
 
 
 def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice: str = "Raise n_betas.") -> AISEstimate:
-    """Estimate log Z = logmeanexp(log w) + log Z_0; log a warning if few chains have most of the weight.
+    """Estimate log Z from the log importance weights; log a warning if few chains have most of the weight.
+
+    The estimate is logmeanexp(log w) + log Z_0, where Z_0 is the partition function of the base model.
 
     Args:
-        log_weights: The log weight of each chain, shape (n,), n >= 2.
+        log_weights: The log importance weight log w of each chain, shape (n,), n >= 2.
         log_z_base: The exact log Z_0 of the base model.
         advice: The last sentence of the warning, which says what raises the effective sample size.
 
@@ -68,7 +70,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice:
     log_z = float(shift + w.mean().log()) + log_z_base
     error = float(w.std() / (w.mean() * math.sqrt(n)))
     ess = float(w.sum().square() / w.square().sum())
-    if not ess - 1 >= FEWEST * (n - 1):  # not <, so that NaN warns, too
+    if not ess - 1 >= FEWEST * (n - 1):  # written with not, so that NaN also causes a warning
         log.warning(
             "Importance sampling of log Z has an effective sample size of %.1f among %d: log Z may be wrong by "
             "more than its standard error says. %s",
@@ -78,7 +80,9 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice:
 
 
 def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:
-    """Estimate log Z = log Z_0 - logmeanexp(log w) from weights w whose mean estimates Z_0 / Z.
+    """Estimate log Z from the log importance weights of reversed chains, which start at samples of the model.
+
+    The weights have the expectation E[w] = Z_0 / Z, so the estimate is log Z_0 - logmeanexp(log w).
 
     Example:
         >>> reversed_estimate(torch.full((9,), 2.0, dtype=torch.float64), 5.0)
@@ -89,7 +93,7 @@ def reversed_estimate(log_weights: Tensor, log_z_base: float) -> AISEstimate:
 
 
 class AIS:
-    r"""Annealed importance sampling from a GRBM without coupling to the GRBM itself.
+    r"""Annealed importance sampling that starts at a GRBM with zero coupling and ends at the given GRBM.
 
     The model at inverse temperature beta has the parameters beta W and beta c, and the same b and sigma. At beta = 0, v
     and h are independent, v ~ N(b, sigma^2) and h uniform: :math:`Z_0 = (2\pi)^{d/2} 2^m \prod_i \sigma_i`. A
@@ -119,12 +123,12 @@ class AIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether the energy is a GRBM, the only model that this estimator supports."""
+        """Return whether the energy is a GRBM; the estimator supports no other model."""
         return isinstance(energy, GRBM)
 
     @torch.no_grad()
     def estimate(self, energy: GRBM, generator: torch.Generator) -> AISEstimate:
-        """Estimate log Z of a GRBM, by chains from the base to the model.
+        """Estimate log Z of a GRBM with chains from the base to the model.
 
         Args:
             energy: The GRBM. Chains run in its floating-point type and on its device; log weights are float64.
@@ -136,7 +140,7 @@ class AIS:
     def sandwich(self, energy: GRBM, generator: torch.Generator) -> Sandwich:
         """Estimate log Z from below and from above.
 
-        The chains in reverse start at exact samples of the GRBM. The arguments are those of :meth:`estimate`.
+        The reversed chains start at exact samples of the GRBM. The arguments are those of :meth:`estimate`.
         """
         up = self.log_weights(energy, generator)
         down = self.log_weights(energy, generator, start=energy.sample_exact(self.n_chains, generator))
@@ -145,7 +149,7 @@ class AIS:
 
     @torch.no_grad()
     def log_weights(self, energy: GRBM, generator: torch.Generator, start: Tensor | None = None) -> Tensor:
-        """Run the chains, and return their log weights, shape (n_chains,), float64.
+        """Run the chains, and return their log importance weights, shape (n_chains,), float64.
 
         Args:
             energy: The GRBM.
@@ -157,7 +161,7 @@ class AIS:
         std = energy.visible_std()
         b = energy.b
         c = energy.c
-        pull = (std.square().unsqueeze(-1) * U).T.contiguous()  # E[v|h] = b + beta h @ pull
+        pull = (std.square().unsqueeze(-1) * U).T.contiguous()  # at beta, v given h has the mean b + beta h @ pull
         betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
         v = b.new_empty(self.n_chains, len(b))
         u = b.new_empty(self.n_chains, len(c))
@@ -170,9 +174,9 @@ class AIS:
         log_w = b.new_zeros(self.n_chains, dtype=torch.float64)
         with progress_bar("log Z by AIS", self.n_betas - 1) as on_step:
             for k in range(1, self.n_betas):
-                # The quadratic part of F does not depend on beta, and cancels in the difference.
+                # The quadratic part of the free energy F does not depend on beta, and cancels in the difference.
                 log_w += (softplus(betas[k] * x) - softplus(betas[k - 1] * x)).sum(-1, dtype=torch.float64)
-                if k < self.n_betas - 1:  # a sweep at the last beta would not change the weights
+                if k < self.n_betas - 1:  # no importance weight depends on a sweep at the last beta
                     h = (u.uniform_(generator=generator) < (betas[k] * x).sigmoid_()).to(v.dtype)
                     v.normal_(generator=generator).mul_(std).add_(b).addmm_(h, pull, alpha=betas[k])
                     torch.addmm(c, v, U, out=x)

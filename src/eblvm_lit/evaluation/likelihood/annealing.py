@@ -15,14 +15,14 @@ from eblvm_lit.samplers.hmc import HMC, RowEnergy
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
 
-# The smallest standard deviation of a fitted base, relative to its largest. In a direction in which the data are
-# constant the model may be wide, and equally spaced temperatures do not lead from a base of width 1e-3 to a model of
-# width 1.
+# The smallest standard deviation of a fitted base, relative to the largest one. The model may be wide in a direction in
+# which the data are constant, and equally spaced temperatures are too coarse between a base of width 1e-3 and a model
+# of width 1.
 NARROWEST = 0.1
 
 
 class NormalBase(NamedTuple):
-    r"""The normal distribution N(m, S S') at which annealing starts.
+    r"""The normal distribution at which annealing starts, with mean m and covariance S S'.
 
     Chains move in the whitened variable z with :math:`x = m + S z`, which is N(0, I) under this base.
 
@@ -36,7 +36,7 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """Fit the base to examples v (n, D); no principal axis has less than a tenth of the largest standard deviation.
+        """Fit the base to examples v (n, D), with all standard deviations at least a tenth of the largest one.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
@@ -49,11 +49,11 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def standard(cls, dim: int, like: Tensor) -> NormalBase:
-        """Return the base N(0, I) in ``dim`` dimensions, with the type and the device of ``like``."""
+        """Return the base N(0, I) in ``dim`` dimensions, with the dtype and device of ``like``."""
         return cls(like.new_zeros(dim), torch.eye(dim, dtype=like.dtype, device=like.device))
 
     def join(self, other: NormalBase) -> NormalBase:
-        """Return the base of two independent variables, concatenated."""
+        """Return the joint normal distribution of two independent variables, this one and ``other``, concatenated."""
         return NormalBase(torch.cat([self.mean, other.mean]), torch.block_diag(self.root, other.root))
 
     def colour(self, z: Tensor) -> Tensor:
@@ -65,7 +65,10 @@ class NormalBase(NamedTuple):
         return torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False).T
 
     def log_partition(self) -> float:
-        r"""Return log Z of :math:`e^{-|z|^2 / 2}` as a function of x: :math:`\tfrac D2 \log 2\pi + \log \det S`."""
+        r"""Return the log partition function of this distribution: :math:`\tfrac D2 \log 2\pi + \log \det S`.
+
+        It is the logarithm of the integral of :math:`e^{-|z|^2 / 2}` over x.
+        """
         return 0.5 * len(self.mean) * math.log(2 * math.pi) + float(self.root.diagonal().double().log().sum())
 
 
@@ -76,7 +79,7 @@ def _tempered(target: RowEnergy, beta: float) -> RowEnergy:
 def step_sizes(
     target: RowEnergy, hmc: HMC, betas: Sequence[float], z: Tensor, generator: torch.Generator
 ) -> list[float]:
-    """Find a step size for each inverse temperature, with separate chains that adapt it at each temperature.
+    """Find a step size for each inverse temperature by adapting it on separate chains.
 
     Args:
         target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).
@@ -122,7 +125,7 @@ def anneal(
         target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).
         hmc: The Hamiltonian move.
         schedule: Pairs of an inverse temperature and its step size, in the order in which the chains visit them.
-        z: Independent samples at the first temperature, at which the chains start, shape (n, D).
+        z: The chains' starting points, independent samples at the first temperature, shape (n, D).
         generator: Source of the moves' noise.
         on_step: A function that is called with 1 after each temperature, for a progress bar.
 
@@ -136,7 +139,7 @@ def anneal(
     last = len(schedule) - 1
     for k, (beta, size) in enumerate(schedule[1:], start=1):
         log_w += (beta - schedule[k - 1][0]) * (0.5 * z.square().sum(-1) - unrounded(target, z)).double()
-        if k < last:  # a move at the last temperature would not change the weights
+        if k < last:  # no importance weight depends on a move at the last temperature
             z = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size).x
         if on_step is not None:
             on_step(1)

@@ -25,9 +25,9 @@ class HamiltonianAIS:
 
     If the free energy is tractable, x is v, and E is F(v). Otherwise x is (v, h), with real h. The moves, each with a
     Metropolis step, are those of :class:`~eblvm_lit.samplers.hmc.HMC` in the whitened variable :math:`S^{-1}(x - m)`.
-    Separate chains adapt the step sizes beforehand; they stay fixed while weights are recorded. By Jensen's inequality
-    :math:`E[\log \hat Z] \le \log Z`. Use it for v of few dimensions: each chain needs several gradients of the energy
-    at each temperature. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
+    Separate chains adapt the step sizes before weights are recorded; then step sizes stay fixed. By Jensen's inequality
+    :math:`E[\log \hat Z] \le \log Z`. Use it for low-dimensional v: each chain needs several gradients of the energy at
+    each temperature. Reference: Neal 2001, arXiv physics/9803008; Grosse et al. 2015, arXiv 1511.02543.
 
     A deep energy that depends on v only through fewer features than v has dimensions may be constant along a line to
     infinity, so that exp(-E) has no finite integral. The estimate is then a finite number without meaning, and there is
@@ -67,7 +67,7 @@ class HamiltonianAIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether all variables are real, except for latents that can be summed out in closed form."""
+        """Return whether all variables are real; latents that are summed out in closed form may be binary."""
         return is_movable(energy)
 
     def estimate(self, energy: Energy, v: Tensor, generator: torch.Generator) -> AISEstimate:
@@ -84,9 +84,9 @@ class HamiltonianAIS:
 
     @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich:
-        """Estimate log Z from below, by chains from the base to the model, and from above, by chains in reverse.
+        """Estimate log Z from below, with chains from the base to the model, and from above, with reversed chains.
 
-        The chains in reverse start at exact samples of the model. The arguments are those of :meth:`estimate`.
+        The reversed chains start at exact samples of the model. The arguments are those of :meth:`estimate`.
         """
         target, base = self._target(energy, v)
         up, schedule = self._ascend(target, len(base.mean), v, generator, n=self.n_chains)
@@ -96,7 +96,7 @@ class HamiltonianAIS:
         return Sandwich(estimate_from_log_weights(up, log_z_base), reversed_estimate(down, log_z_base))
 
     def free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Estimate F at each v with one chain of h from N(0, I) to p(h|v).
+        """Estimate the free energy F(v) of each example with one chain of latents h, annealed from N(0, I) to p(h|v).
 
         Args:
             energy: A model with real latents.
@@ -136,10 +136,10 @@ class HamiltonianAIS:
         n: int,
         pilot: RowEnergy | None = None,
     ) -> tuple[Tensor, list[tuple[float, float]]]:
-        """Run n chains from base to target; return their log weights, and each inverse temperature with its step size.
+        """Run n chains from base to target; return log importance weights, and (inverse temperature, step size) pairs.
 
-        The chains that adapt the step sizes use the energy ``pilot`` if it is given, which may have fewer chains than
-        the target, and otherwise the target.
+        The chains that adapt the step sizes use the energy ``pilot``, which may have fewer chains than the target, or
+        the target if ``pilot`` is None.
         """
         n_adapting = self.n_adapting if pilot is None else min(n, self.n_adapting)
         options: dict[str, Any] = {"generator": generator, "dtype": like.dtype, "device": like.device}

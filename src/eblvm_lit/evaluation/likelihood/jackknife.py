@@ -11,7 +11,7 @@ __all__ = ["jackknife"]
 
 
 def jackknife(one: Tensor, other: Tensor) -> tuple[float, float]:
-    r"""Estimate the mean of F over examples, and its standard error, from two independent estimates -log w_i for each.
+    r"""Estimate the mean free energy and the standard error of this mean from two independent estimates per example.
 
     .. math:: \hat F = 2 F_2 - F_1, \quad F_1 = -\tfrac12 (\log w_1 + \log w_2), \quad
         F_2 = -\log \tfrac12 (w_1 + w_2)

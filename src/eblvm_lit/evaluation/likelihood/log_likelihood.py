@@ -29,7 +29,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["ESTIMATED", "QUADRATURE", "LogLikelihood"]
 
 LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
-ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # numbers about an estimate of log Z
+ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # metric names of AISEstimate's fields
 OWN_ERROR = ("own_log_z_error", "own_log_z_error_standard_error")  # only for models of every noise level
 SWEEPS = "AIS with Gibbs sweeps"
 QUADRATURE = "quadrature"
@@ -54,15 +54,15 @@ class LogLikelihood(
         ),
         "own_log_z_error_standard_error": Quantity(0, "nats", "its standard error, if both are estimated"),
         "learned_log_z": Quantity(0, "nats", "the log Z that the method has learned"),
-        # no direction: the best value is 0
+        # neither higher nor lower is better: the best value is 0
         "learned_log_z_error": Quantity(0, "nats", "the learned log Z minus log Z; best is 0"),
-        # no direction: a learned log Z that is too small raises it
+        # higher is not better: a learned log Z that is too small raises this value
         "learned_log_likelihood": Quantity(0, "nats", "the mean of log p(v) with the learned log Z"),
     },
 ):
-    r"""The mean log-likelihood of examples in nats, :math:`\frac1n \sum_i -F(v_i) - \log Z`.
+    r"""The mean log-likelihood of the examples, in nats: :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
-    log Z is computed by the first of these ways that the energy allows; :meth:`describe` says which one it is:
+    log Z is computed in the first of these ways that the energy supports; :meth:`describe` says in which:
 
     1. by ``own``, at the largest noise level, if the model knows the level (Guth et al. 2025, arXiv 2506.05310);
     2. exactly, if the latents can be enumerated or a closed form exists;
@@ -135,11 +135,11 @@ class LogLikelihood(
         self.own = OwnLogPartition() if own is None else own
 
     def estimator(self, energy: object, posterior: object = None) -> str | None:
-        """Return in words how log Z is computed; None if it is neither known nor estimated."""
+        """Describe in words how log Z is computed; return None if it can be neither computed nor estimated."""
         return OWN if self.own.supports(energy, posterior) else self.of_one_level(energy)
 
     def of_one_level(self, energy: object) -> str | None:
-        """Return in words how log Z is computed without other noise levels; None if it is neither known nor estimated.
+        """Describe in words how log Z is computed from one noise level only, as :meth:`estimator` does.
 
         Example:
             >>> LogLikelihood().of_one_level(GRBM(v_dim=2, h_dim=3))
@@ -169,16 +169,19 @@ class LogLikelihood(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method on a split; with Hamiltonian moves, and deep models of images, only on the test split."""
+        """Evaluate a method on a split; what takes minutes is computed only on the test split.
+
+        These are the log-likelihoods by Hamiltonian moves, and those of images by models of every noise level.
+        """
         how = self.estimator(method.parts.energy, method.parts.posterior)
-        if split == "val" and (how == MOVES or (how == OWN and data.image_shape is not None)):  # they take minutes
+        if split == "val" and (how == MOVES or (how == OWN and data.image_shape is not None)):
             return {}
         found = (
             self._of_every_level(method, data, split, generator)
             if how == OWN
             else super().evaluate(method, data, split, generator)
         )
-        # The density of the data is that of v divided by the volume of one unit of v.
+        # The density of the data in their own units is the density of v divided by the volume of one unit of v.
         shifted = ("log_likelihood", "learned_log_likelihood")
         return {name: value - (data.log_unit_of_v if name in shifted else 0.0) for name, value in found.items()}
 
@@ -241,7 +244,7 @@ class LogLikelihood(
         return found
 
     def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean of F, and its standard error, over the first ``n_chains`` examples, by two chains each."""
+        """Estimate the mean free energy of the first ``hamiltonian_ais.n_chains`` examples, and its standard error."""
         ais = cast(HamiltonianAIS, self.hamiltonian_ais)
         twice = torch.cat([v[: ais.n_chains]] * 2)
         return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
@@ -262,8 +265,8 @@ class LogLikelihood(
             posterior: The posterior; only joint energies of every noise level need it.
 
         Returns:
-            log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z is neither known
-            nor can be estimated.
+            log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z can be
+            neither computed nor estimated.
         """
         how = self.estimator(energy, posterior)
         if how == OWN:

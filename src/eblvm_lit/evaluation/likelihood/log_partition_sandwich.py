@@ -1,4 +1,4 @@
-"""Stochastic bounds of a model's log Z from below and from above, which test an estimator's settings."""
+"""Stochastic lower and upper bounds of a model's log Z, as a test of an estimator's settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["LogPartitionSandwich"]
 
 SIDES = ("log_z_lower", "log_z_upper")
-NAMES = (  # for each side, the names of the estimate's three numbers
+NAMES = (  # for each side, the metric names of AISEstimate's fields
     (SIDES[0], f"{SIDES[0]}_standard_error", "forward_ais_effective_sample_size"),
     (SIDES[1], f"{SIDES[1]}_standard_error", "backward_ais_effective_sample_size"),
 )

@@ -24,11 +24,12 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
-ROWS = 10_000  # number of points at which the free energy is computed at a time
-OUTER = 0.9  # the grid's border, which should contain almost no mass, begins at this part of half its width
-# Searches for modes outside of the grid start in a box WIDER times as wide as the grid, and make N_STEPS steps. STEPS
-# are the possible first steps, in widths of the window; step sizes decrease linearly to zero, so that a search can
-# cross 15 windows.
+ROWS = 10_000  # number of points per evaluation of the free energy
+# Points beyond this fraction of the grid's half-width count as its border, which should contain almost no mass.
+OUTER = 0.9
+# Searches for modes outside of the grid start at points spread over an area WIDER times as wide as the grid, and make
+# N_STEPS steps. Each step is the best of the candidates STEPS, which are in units of the width of the data's window and
+# shrink linearly to zero during the search. One search can therefore move by up to 15 widths of the window.
 WIDER = 5
 N_STEPS = 100
 STEPS = 0.3 * torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class PlaneGrid(NamedTuple):
-    """A grid of equal cells that tile the data's window and an area around it.
+    """A grid of equal cells that covers the data's window and an area around it.
 
     Attributes:
         points: The cells' centres, shape (S, 2), float64.
@@ -57,7 +58,10 @@ class PlaneGrid(NamedTuple):
 
     @classmethod
     def around(cls, bounds: Window, n_cells: int, scale: int) -> PlaneGrid:
-        """Build a grid that has n x n cells in the window, and is wider than the window by the odd factor ``scale``."""
+        """Build a grid with n_cells x n_cells cells in the window; the grid is ``scale`` times as wide as the window.
+
+        ``scale`` is odd.
+        """
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         n = n_cells * scale
         axis = (2 * torch.arange(n, dtype=torch.float64) + 1) / n - 1
@@ -77,7 +81,7 @@ class PlaneQuadrature(
         ),
     },
 ):
-    r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model, with Z summed on a grid.
+    r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model; Z is summed on a grid.
 
     .. math:: \log Z = \log \sum_s a\, e^{-F(v_s)}, \quad
         \mathrm{KL} = \sum_s a\, p_D(v_s) \bigl( \log p_D(v_s) + F(v_s) + \log Z \bigr)
@@ -173,7 +177,10 @@ class PlaneQuadrature(
     def log_partition(
         self, minus_free_energy: Callable[[Tensor], Tensor], minus_f: Tensor, bounds: Window, grid: PlaneGrid
     ) -> float | None:
-        """Compute log Z from -F (S,) at the grid's points; None, with a warning, if too much mass is outside of it."""
+        """Compute log Z by summing exp(-F) over a grid; return None, with a warning, if the grid misses too much mass.
+
+        ``minus_f`` has the values of -F at the grid's points, shape (S,).
+        """
         log_z, outer = (float(terms.logsumexp(0)) + math.log(grid.area) for terms in (minus_f, minus_f[grid.outer]))
         share = math.exp(outer - log_z) if math.isfinite(log_z) else math.nan
         if share <= self.tolerance:
@@ -192,14 +199,14 @@ class PlaneQuadrature(
     def _share_outside(
         self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
     ) -> float:
-        """Search for modes outside of the grid, and return the share of the mass in the windows where searches end."""
+        """Search for modes outside of the grid; return the share of the mass in windows around these modes."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         width = high - low
         x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
         for i in range(N_STEPS):
             near = x.unsqueeze(1) + (1 - i / N_STEPS) * width * STEPS
             x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(STEPS)).argmax(1)]
-        # Keep the end of a search only if its window would have enough mass with F as low everywhere as at this end.
+        # Keep an end point x only if a window in which F is everywhere equal to F(x) would have enough mass.
         enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
         windows = ((x[enough] - (low + high) / 2) / width).round().unique(dim=0)
         shifts = windows[windows.abs().amax(1) > self.scale / 2] * width
@@ -215,7 +222,7 @@ class PlaneQuadrature(
         return 0.5 * float((shares - 1 / len(centres)).abs().sum())
 
     def _marginal(self, energy: Energy, v: Tensor) -> MarginalEnergy:
-        """Return the model in float64 with a free energy; intractable latents are summed on a grid."""
+        """Return the model in float64; if F(v) is not tractable, it is computed by summing over a grid of latents."""
         energy = in_float64(energy)
         if isinstance(energy, MarginalEnergy):
             return energy

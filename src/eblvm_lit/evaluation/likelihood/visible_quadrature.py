@@ -17,25 +17,25 @@ __all__ = ["VisibleQuadrature"]
 
 MAX_DIM = 2
 MAX_NODES = 2**22  # largest number of nodes of a grid
-GROWING_NODES = 2**18  # largest number of nodes while the box is still widened; only the final box gets more
-MAX_DOUBLINGS = 40  # largest number of times that the box is doubled
-RESOLVED = 0.1  # if log Z changes by at most this between two grids, in nats, widen the box before refining the grid
-GROWTH = 0.6  # increase of log Z per doubling, in nats, that counts as growth without end; a flat line gives log 2
-ROWS = 2**15  # number of nodes at which F is evaluated at a time
+GROWING_NODES = 2**18  # largest number of nodes while the box is being widened; only the final box gets more nodes
+MAX_DOUBLINGS = 40  # largest number of doublings of the box
+RESOLVED = 0.1  # widen the box before refining the grid if log Z differs by at most this many nats between two grids
+GROWTH = 0.6  # log Z counts as unbounded if doublings of the box add this many nats; F constant along a line adds log 2
+ROWS = 2**15  # number of nodes per evaluation of F
 log = logging.getLogger(__name__)
 
 
 class VisibleQuadrature:
-    r"""The log Z of an energy of one or two visible variables, by the trapezoidal rule.
+    r"""Computes log Z of an energy with one or two visible variables by the trapezoidal rule.
 
     .. math:: Z \approx \Delta^d \sum_s e^{-F(v_s)}
 
-    The first grid covers a box twice as wide as the box of the examples. The box is doubled until almost no mass lies
-    in its outermost twentieth on each side, so that even exponential tails have almost no mass outside. The grid is
-    refined until every second of its nodes gives the same log Z. Reference: Trefethen and Weideman 2014.
+    The first grid covers a box twice as wide as the bounding box of the examples. The box is doubled until almost no
+    mass lies in its outermost twentieth on each side, so that even exponential tails have almost no mass outside. The
+    grid is refined until every second of its nodes gives the same log Z. Reference: Trefethen and Weideman 2014.
 
-    The rule misses two things: the mass of a mode far from the box of the examples; and a plateau of so low density
-    that the box stops growing before it counts, although its integral to infinity is infinite.
+    The rule misses two things: the mass of a mode far from the examples; and a plateau of such low density that the box
+    stops growing before the plateau's mass matters, although its integral over the whole space is infinite.
 
     Args:
         n_nodes: Number of nodes of the first grid along each axis, an odd number.
@@ -61,11 +61,11 @@ class VisibleQuadrature:
 
     @torch.no_grad()
     def log_partition(self, energy: MarginalEnergy, v: Tensor) -> float:
-        """Compute log Z in nats; infinity, with a warning, if log Z keeps growing with each doubling of the box.
+        """Compute log Z in nats; return infinity, with a warning, if it grows with each doubling of the grid's box.
 
         Args:
             energy: The model, in float64.
-            v: Examples, shape (n, *event), float64, whose box is the first one.
+            v: Examples, shape (n, *event), float64, whose bounding box determines the first box.
 
         Raises:
             ConfigError: If the largest grid is too coarse.
@@ -90,16 +90,16 @@ class VisibleQuadrature:
             if wider:
                 boxes.append(float(log_sum + step))
                 half = 2 * half
-            if not wider or finer**dim <= GROWING_NODES:  # a wider box keeps its spacing of nodes while that is cheap
+            if not wider or finer**dim <= GROWING_NODES:  # a widened box keeps its node spacing while that is cheap
                 n = finer
         return self._without_end(boxes)
 
     @staticmethod
     def _without_end(boxes: list[float]) -> float:
-        """Return infinity, with a warning, if log Z kept growing from box to box or the doublings ran out; else raise.
+        """Return infinity, with a warning, if log Z seems unbounded or MAX_DOUBLINGS is exceeded; else raise an error.
 
         Raises:
-            ConfigError: If neither is true, so that the grid is too coarse.
+            ConfigError: If neither is the case, because the grid is too coarse.
         """
         rises = [after - before for before, after in pairwise(boxes)]
         if len(boxes) <= MAX_DOUBLINGS and (len(rises) < 3 or min(rises[-3:]) < GROWTH):
@@ -112,7 +112,7 @@ class VisibleQuadrature:
         return math.inf
 
     def _on_grid(self, energy: MarginalEnergy, centre: Tensor, half: Tensor, n: int) -> Tensor:
-        """Compute -F at the nodes of a grid, shape (n,) or (n, n)."""
+        """Compute the negative free energy at the nodes of a grid, shape (n,) or (n, n)."""
         unit = torch.linspace(-1, 1, n, dtype=centre.dtype, device=centre.device)
         axes = [c + h * unit for c, h in zip(centre, half, strict=True)]
         nodes = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).view(-1, *energy.event_shape)
@@ -120,7 +120,7 @@ class VisibleQuadrature:
 
     @staticmethod
     def _edge(log_p: Tensor, log_z: Tensor) -> float:
-        """Compute the probability of the outermost twentieth of the nodes on each side."""
+        """Compute the probability mass at the outermost twentieth of the nodes on each side."""
         outer = max(1, len(log_p) // 20)
         inside = log_p[(slice(outer, -outer),) * log_p.dim()]
         return float(1 - (inside.flatten().logsumexp(0) - log_z).exp())

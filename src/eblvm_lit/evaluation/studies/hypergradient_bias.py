@@ -41,13 +41,13 @@ def _norm(a: Params) -> float:
 
 class HypergradientBias(
     ExampleMetric,
-    emits={  # no direction: these numbers are points of curves
+    emits={  # neither higher nor lower is better: these numbers are points of curves
         "optimum_kl": Quantity(0, "nats", "KL(q || p) at the best phi"),
         "hypergradient_bias_*": Quantity(0, "", "the relative error of the hypergradient for one N and K"),
         "phi_distance_*": Quantity(0, "", "the distance of phi from the best phi after K steps"),
     },
 ):
-    r"""The relative error of the hypergradient of BiSM, by the numbers of lower steps, K, and of unrolled steps, N.
+    r"""The relative error of BiSM's hypergradient for K lower-level steps and N unrolled steps.
 
     .. math:: \| dJ(\theta, \hat\phi^N(\theta)) / d\theta - dJ(\theta, \phi^*(\theta)) / d\theta \| \;/\;
         \| dJ(\theta, \phi^*(\theta)) / d\theta \|
@@ -87,7 +87,7 @@ class HypergradientBias(
     """
 
     needs = "BiSM, and a divergence of q(h|v) from p(h|v) in closed form, as for a GRBM"
-    collective = True  # every process computes the table, so that the process that draws the figure has it
+    collective = True  # every process computes the table, because the process that draws the figure needs it
 
     def __init__(
         self,
@@ -115,14 +115,14 @@ class HypergradientBias(
 
     @staticmethod
     def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of the data and the latents, which stays fixed during the study."""
+        """Draw the noise for the data and for the latents, which is used throughout the study."""
         return {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((method.n_particles,), v, generator),
         }
 
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the bi-level problem of one minibatch and one draw of noise, still without an optimizer."""
+        """Return the bi-level problem for one minibatch and one draw of noise, for now without an optimizer."""
         points = method.objective.perturb(v, noise["data"])
 
         def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: draws no noise
@@ -135,21 +135,21 @@ class HypergradientBias(
         return BilevelProblem(upper=upper, lower=lower, optimizer=cast(SGD, None), state={}, lr=0.0)
 
     def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
-        """Return the optimizer of the lower level; its step size is chosen later."""
+        """Return the lower-level optimizer; its step size is chosen later."""
         if not self.whiten:
             return SGD(lr=1.0)
         q = bind(cast(BernoulliPosterior, method.posterior), phi).mean(points)
         return WhitenedDescent(lr=1.0, inputs=points, curvature=(q * (1 - q)).mean(0), prefix="linear.")
 
     def _descend(self, problem: BilevelProblem, theta: Params, phi: Params, n: int) -> Params:
-        """Make n gradient steps on phi that descend the lower level, and return phi."""
+        """Minimise the lower-level loss by n gradient descent steps from phi, and return the new phi."""
         for _ in range(n):
             grads = grad(problem.lower, argnums=1)(theta, phi, 0)
             phi, _ = problem.optimizer.update(phi, grads, problem.state, problem.lr)
         return phi
 
     def reference(self, problem: BilevelProblem, theta: Params, phi: Params) -> tuple[Params, Params]:
-        """Compute the lower optimum phi* by L-BFGS, and the implicit hypergradient at it."""
+        """Compute the lower-level optimum phi* by L-BFGS, and the implicit hypergradient at phi*."""
         best = {name: value.clone().requires_grad_() for name, value in phi.items()}
         optimizer = torch.optim.LBFGS(
             list(best.values()),
@@ -174,7 +174,7 @@ class HypergradientBias(
     def exact_reference(
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
-        """Compute phi* and the hypergradient at it in closed form, for a GRBM with the linear Bernoulli posterior."""
+        """Compute the optimum phi* and its hypergradient in closed form, for a GRBM with linear Bernoulli posterior."""
         model = cast(GRBM, method.energy)
         points = method.objective.perturb(v, noise["data"])
         energy = bind(model, theta)
@@ -188,7 +188,7 @@ class HypergradientBias(
         return best, grad(objective)(theta)
 
     def _largest_eigenvalue(self, problem: BilevelProblem, theta: Params, phi: Params) -> float:
-        """Compute the largest eigenvalue of the lower Hessian, in the descent's coordinates, by power iteration."""
+        """Compute the largest eigenvalue of the preconditioned lower-level Hessian by power iteration."""
         w = tree_map(torch.ones_like, phi)
         for _ in range(30):
             size = _norm(w)
@@ -197,7 +197,10 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield N and the hypergradient of N steps from phi* for N up to ``n_series``; a series replaces unrolling."""
+        """Yield N and the hypergradient of N steps unrolled from the optimum phi*, for several N up to ``n_series``.
+
+        The hypergradient is computed as a series.
+        """
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
         for n in range(self.n_series + 1):
@@ -209,19 +212,19 @@ class HypergradientBias(
             term = tree_map(lambda x, hx: x - problem.lr * hx, term, product)
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the metric applies, which needs BiSM and divergences in closed form."""
+        """Return whether the metric applies: only to BiSM, and only with divergences in closed form."""
         v = data.as_float(data.splits.train[:1]).to(device=method.device, dtype=method.dtype)
         return isinstance(method, BiSM) and posterior_divergences(method.energy, method.posterior, v) is not None
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on training examples, whatever the split, because only these outnumber the dimensions of v."""
+        """Run the study on the training split, whatever ``split`` is, to have more examples than v has dimensions."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Compute the bias for each K and N, and the distance of phi from phi* after K steps.
+        """Compute the hypergradient's bias, and the distance of phi from its optimum, for each number of steps.
 
         See :meth:`ExampleMetric.compute`.
         """
@@ -244,7 +247,7 @@ class HypergradientBias(
     def _tabulate(
         self, problem: BilevelProblem, theta: Params, first: Params, best: Params, reference: Params
     ) -> HypergradientBiasTable:
-        """Measure the errors of all hypergradients, and the distances of phi from its optimum."""
+        """Compute the errors of all hypergradients, and the distances of phi from its optimum."""
         scale = _norm(reference)
         at_optimum = {n: _distance(grads, reference) / scale for n, grads in self._series(problem, theta, best)}
         biases: dict[int, dict[int, float]] = {}
@@ -259,5 +262,5 @@ class HypergradientBias(
         return HypergradientBiasTable(float(problem.lower(theta, best, 0)), at_optimum, biases, distances)
 
     def figure(self) -> Figure | None:
-        """Draw the figure of the last table; see :meth:`Metric.figure`."""
+        """Plot the results of the last evaluation; see :meth:`Metric.figure`."""
         return None if self.table is None else self.table.figure()

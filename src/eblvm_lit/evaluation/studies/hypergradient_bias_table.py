@@ -12,13 +12,15 @@ __all__ = ["HypergradientBiasTable"]
 
 
 class HypergradientBiasTable(NamedTuple):
-    r"""The errors of hypergradients for K lower and N unrolled steps, and the distance of phi from its optimum by K.
+    r"""The errors of hypergradients, and the distances of phi from its optimum, for each number of steps.
+
+    K is the number of lower-level steps, and N the number of unrolled steps.
 
     Attributes:
         optimum_kl: The mean KL divergence of q from p at phi*, in nats.
-        at_optimum: The error of the hypergradient of N steps that are unrolled from phi*, by N.
-        biases: The error of the hypergradient after K lower steps and N unrolled steps, by K, then by N.
-        distances: The distance between phi after K lower steps and phi*, by K.
+        at_optimum: The error of the hypergradient of N steps that are unrolled from phi*, for each N.
+        biases: The error of the hypergradient after K lower-level steps and N unrolled steps, for each K, then each N.
+        distances: The distance between phi after K lower-level steps and phi*, for each K.
 
     Example:
         >>> table = HypergradientBiasTable(0.0, {0: 0.5}, {5: {0: 1.0}}, {5: 2.0})
@@ -44,7 +46,7 @@ class HypergradientBiasTable(NamedTuple):
 
     @styled
     def figure(self) -> Figure:
-        """Draw the bias against N, one curve for each K, and the distance of phi from its optimum against K."""
+        """Draw the hypergradient's bias, and the distance of phi from its optimum, against the numbers of steps."""
         figure = new_figure(8, 3.4)
         left, right = figure.subplots(1, 2)
         left.set_title("bias of the hypergradient")

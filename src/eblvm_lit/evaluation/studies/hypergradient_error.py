@@ -29,7 +29,7 @@ __all__ = ["HypergradientError"]
 
 log = logging.getLogger(__name__)
 
-ROWS = 20  # number of examples for which the marginal is integrated at a time
+ROWS = 20  # number of examples whose marginals are computed by quadrature at a time
 N_TERMS = 100  # number of conjugate-gradient steps for the exact hypergradient
 
 
@@ -45,7 +45,7 @@ class HypergradientError(
         for suffix in ("", "_lower")
     },
 ):
-    r"""The error of the hypergradient that a bi-level method currently uses, compared with two exact ones.
+    r"""The error of a bi-level method's current hypergradient relative to each of two exact gradients.
 
     .. math:: \bar g = \frac{1}{R} \sum_r g_r, \quad
         \mathrm{cosine} = \frac{\bar g^\top g^*}{\|\bar g\| \|g^*\|}, \quad
@@ -125,14 +125,14 @@ class HypergradientError(
         return found
 
     def marginal_reference(self, method: BiSM, theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """Compute the gradient in theta of J with the exact marginal score, as one vector."""
+        """Compute the flattened gradient of the objective J with respect to theta, using the exact marginal score."""
 
         def loss(theta: Params, points: Tensor, noise: dict[str, Tensor]) -> Tensor:
             score = ExactScore(self.marginal(bind(method.energy, theta)))
             return method.objective.loss(score, points, noise).sum() / n
 
         # With quadrature, only few examples at a time fit into memory. Objectives that compare pairs of examples need
-        # all examples at once; they work only for models without quadrature.
+        # all examples at once, so they work only for models without quadrature.
         n = len(points)
         rows = len(points) if isinstance(method.energy, MarginalEnergy) else ROWS
         total = torch.zeros_like(flatten(theta))
@@ -141,18 +141,18 @@ class HypergradientError(
         return total
 
     def marginal(self, energy: Energy) -> MarginalEnergy:
-        """Return a model with the exact marginal, by quadrature over the latents if the marginal is not tractable."""
+        """Return the model with an exact marginal, computed by quadrature over the latents if it is not tractable."""
         if isinstance(energy, MarginalEnergy):
             return energy
         return QuadratureMarginal(energy=energy, half_width=self.half_width, n_nodes=self.n_nodes)
 
     def has_marginal(self, energy: Energy, points: Tensor) -> bool:
-        """Return whether the marginal is known, in closed form or on a grid that covers p(h|v) at these points."""
+        """Return whether the marginal can be computed, in closed form or on a grid that covers p(h|v) at all points."""
         if isinstance(energy, MarginalEnergy) or not energy.continuous or energy.h_dim > 2:
             return isinstance(energy, MarginalEnergy)
         try:
             cast(QuadratureMarginal, self.marginal(energy)).check(points, tolerance=1e-3)
-        except ConfigError as error:  # no reason to stop training: the grid may fit at the next validation
+        except ConfigError as error:  # continue training: the grid may fit at the next validation
             log.warning("hypergradient_error is not computed here. %s", error)
             return False
         return True
@@ -171,7 +171,9 @@ class HypergradientError(
 
     @staticmethod
     def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
-        """Compare estimates (R, n) with a reference (n,): cosine and relative error of their mean, and their noise.
+        """Compute the cosine and the relative error of the mean of R estimates, given a reference, and their noise.
+
+        ``estimates`` has shape (R, n), and ``reference`` shape (n,).
 
         Example:
             >>> estimates = torch.tensor([[2.0, 0.0], [2.0, 2.0]])
@@ -189,7 +191,7 @@ class HypergradientError(
     def lower_reference(
         self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
     ) -> Tensor:
-        """Compute the implicit hypergradient at the phi that minimises the exact KL, as one vector."""
+        """Compute the flattened implicit hypergradient at the phi that minimises the exact KL divergence."""
         study = HypergradientBias(n_reference_steps=self.n_reference_steps, n_terms=N_TERMS)
         latents = method.posterior.noise((self.n_repeats,), v, generator)
         problem = study.problem(method, v, {"data": noise, "latent": latents})
@@ -200,9 +202,9 @@ class HypergradientError(
 
     @staticmethod
     def bits_lower(method: BiSM, points: Tensor, theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG004 - exact
-        """Compute KL(q || p) + F for independent binary latents, the mean of E under q minus the entropy of q.
+        """Compute KL(q || p) + F for independent binary latents: the mean energy under q, minus the entropy of q.
 
-        As E is linear in each latent, its mean under q is E at the means of the latents.
+        As the energy E is linear in each latent, its mean under q is its value at the means of the latents.
         """
         logits = bind(method.posterior, phi).distribution_params(points)[0]
         energy = bind(method.energy, theta).energy(points, logits.sigmoid())

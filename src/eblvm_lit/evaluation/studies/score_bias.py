@@ -38,7 +38,7 @@ class MeanVariance(NamedTuple):
 
 
 def bias_norms(coupling: Tensor, v: Tensor, p: MeanVariance, q: MeanVariance) -> tuple[Tensor, Tensor]:
-    r"""Compute the norms of the biases of VaES and VaGES at one v, if v and h interact by :math:`-v^\top U h` only.
+    r"""Compute the norms of the biases of VaES and VaGES at one v, if only :math:`-v^\top U h` couples v and h.
 
     Let :math:`\Delta` be the differences between the means of h under q and p, and :math:`\Gamma` those between the
     variances. The estimated score has the error :math:`U \Delta`. The i-th component of the score's derivative with
@@ -67,7 +67,7 @@ def bias_norms(coupling: Tensor, v: Tensor, p: MeanVariance, q: MeanVariance) ->
 
 
 def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tuple[Tensor, Tensor]:
-    r"""Compute upper bounds of the biases from KL(q || p).
+    r"""Compute upper bounds of the biases of VaES and VaGES from KL(q || p).
 
     If the KL divergence is small, both bounds are proportional to :math:`\sqrt{\mathrm{KL}}`. The differences of means
     and variances are bounded for binary latents by Pinsker's inequality,
@@ -98,13 +98,13 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
 
 class ScoreBias(
     ExampleMetric,
-    # no direction: these numbers are points and slopes of curves
+    # neither higher nor lower is better: these numbers are points and slopes of curves
     emits={
         "score_bias_kl_*": Quantity(0, "nats", "the KL divergence of q from p at one size of the perturbation"),
         "score_bias_*": Quantity(0, "", "a bias, a divergence, a bound, or the slope of a bias against a divergence"),
     },
 ):
-    r"""The biases of VaES and VaGES at one v, and the divergences of q from p that cause them, all in closed form.
+    r"""The biases of VaES and VaGES at one v, and the divergences of q from p, all in closed form.
 
     q equals p(h|v) except for noise of size t on its parameters, for several sizes t. For the i-th size the metric
     computes ``score_bias_vaes_t<i>``, ``score_bias_vages_t<i>``, ``score_bias_kl_t<i>`` and, for normal latents,
@@ -133,7 +133,7 @@ class ScoreBias(
     """
 
     needs = "a GRBM or a Gaussian model with a posterior"
-    collective = True  # every process computes the table, so that the process that draws the figure has it
+    collective = True  # every process computes the table, because the process that draws the figure needs it
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ScoreBias(
         v = v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
         p = cast(IndependentLatents, latent_distribution(energy, v.unsqueeze(0)))
-        # All sizes t use the same directions of noise, so that results differ only by the size.
+        # The same random perturbations are scaled by each size t, so that the results differ only because of t.
         shape = (self.n_repeats, 2, energy.h_dim)
         directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
         curves: dict[str, list[float]] = {}
@@ -173,12 +173,12 @@ class ScoreBias(
         return self.table.metrics()
 
     def figure(self) -> Figure | None:
-        """Draw the figure of the last table; see :meth:`Metric.figure`."""
+        """Plot the results of the last evaluation; see :meth:`Metric.figure`."""
         return None if self.table is None else self.table.figure()
 
     @staticmethod
     def _measure(coupling: Tensor, v: Tensor, p: IndependentLatents, direction: Tensor) -> dict[str, float]:
-        """Compute the biases, bounds and divergences for one perturbation of all parameters of the posterior."""
+        """Compute the biases, their bounds and the divergences for one perturbation of the posterior's parameters."""
         q = _perturbed(p, v, direction)
         divergences = {k.removeprefix("posterior_"): float(x) for k, x in (closed_divergences(q, p) or {}).items()}
         vaes, vages = bias_norms(coupling, v, _mean_variance(p), _mean_variance(q))
@@ -197,8 +197,8 @@ def _mean_variance(h: IndependentLatents) -> MeanVariance:
 
 
 def _perturbed(p: IndependentLatents, v: Tensor, direction: Tensor) -> IndependentLatents:
-    """Return q(h|v) of a linear posterior that would equal p(h|v) without the perturbation of its parameters."""
-    # Noise t N(0, 1) on each weight and bias of an output shifts the output by t sqrt(1 + |v|^2) N(0, 1).
+    """Return q(h|v) of a linear posterior that would equal p(h|v) without a perturbation of its parameters."""
+    # Noise t N(0, 1) on each weight and bias of an output unit shifts the output by t sqrt(1 + |v|^2) N(0, 1).
     shift = (1 + v.square().sum()).sqrt() * direction[0]
     if isinstance(p, BernoulliLatents):
         return BernoulliLatents(p.logits + shift)

@@ -20,7 +20,7 @@ LOOKS = {"vaes": (COLOURS[0], "o"), "vages": (COLOURS[1], "s")}
 
 
 class ScoreBiasTable(NamedTuple):
-    """The biases, their bounds, and the divergences of q from p, each for several sizes of the perturbation of q.
+    """The biases of VaES and VaGES, their bounds, and the divergences of q from p, for each size of q's perturbation.
 
     Attributes:
         curves: Lists of numbers, one for each size in increasing order, under the keys ``vaes``, ``vages``,
@@ -44,7 +44,7 @@ class ScoreBiasTable(NamedTuple):
         return {**points, **dict(self._slopes()), "score_bias_bound_ratio": self.bound_ratio}
 
     def _slopes(self) -> Iterator[tuple[str, float]]:
-        """Fit slopes of the biases against the divergences, by least squares in logarithmic axes."""
+        """Fit log-log slopes of the biases against the divergences by least squares."""
         for divergence in (name for name in DIVERGENCES if name in self.curves):
             for name in NAMES:
                 x, y = (torch.tensor(self.curves[key]).log() for key in (divergence, name))
@@ -53,7 +53,7 @@ class ScoreBiasTable(NamedTuple):
 
     @styled
     def figure(self) -> Figure:
-        """Draw the biases against each divergence, with their bounds, in logarithmic axes."""
+        """Draw the biases and their bounds against each divergence, on log-log axes."""
         panels = [divergence for divergence in DIVERGENCES if divergence in self.curves]
         figure = new_figure(4.2 * len(panels), 3.5)
         for axes, divergence in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):

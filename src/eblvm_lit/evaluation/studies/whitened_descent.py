@@ -1,4 +1,4 @@
-"""Gradient descent of a linear layer in coordinates in which its inputs are white."""
+"""Gradient descent on a linear layer in coordinates that whiten its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["WhitenedDescent"]
 
 
 class WhitenedDescent(SGD):
-    r"""Gradient descent on a linear layer's weights W (m, d) and biases b (m,), preconditioned by a fixed metric.
+    r"""Gradient descent on a linear layer's weights W (m, d) and biases b (m,) with a fixed preconditioner.
 
     .. math:: (W, b) \leftarrow (W, b) - \alpha\, D^{-1} (g_W, g_b)\, S^{-1}, \quad
         S = \tfrac1n \sum_i z_i z_i^\top, \; z = (v, 1), \quad D = \mathrm{diag}(c)
@@ -46,7 +46,7 @@ class WhitenedDescent(SGD):
         self.prefix = prefix
 
     def metric(self, grads: Params) -> Params:
-        """Apply the inverse metric to the gradients of the weights (m, d) and of the biases (m,)."""
+        """Apply the preconditioner to the gradients of the weights (m, d) and the biases (m,)."""
         weight = f"{self.prefix}weight"
         bias = f"{self.prefix}bias"
         whole = torch.cat([grads[weight], grads[bias][:, None]], dim=1) @ self.inverse / self.curvature

@@ -27,16 +27,16 @@ from eblvm_lit.utils.digest import digest
 
 __all__ = ["GeneratorMethod", "Networks", "Noise", "Samples", "TermFunction", "TermGradient", "Terms"]
 
-# The random numbers of a step by name, each standard normal and of shape (B, H): the generator's latents h_hat, and the
-# noise eps and eps_hat of the encoder's latents at v and at v_hat. If v_hat = G(h_hat) has been computed, it is
-# included, with shape (B, *event).
+# The random numbers of a step by name, standard normal with shape (B, H): the generator's latents h_hat, and the noise
+# eps and eps_hat for the encoder's latents at v and at v_hat. If v_hat = G(h_hat) has already been computed, it is
+# also included, with shape (B, *event).
 Noise = dict[str, Tensor]
 # The terms of a loss by name, each of shape (B,).
 Terms = dict[str, Tensor]
 
 
 class Networks(NamedTuple):
-    """The three networks with the parameters at which a step evaluates its loss.
+    """The energy, encoder and generator, with the parameters at which the loss of a step is evaluated.
 
     Attributes:
         energy: The energy E'(v; psi'), or E(v, h; psi) if it is not decoupled.
@@ -48,19 +48,19 @@ class Networks(NamedTuple):
     A network that a baseline does not have is None.
     """
 
-    energy: Any  # not Optional: a loss uses only the networks that its method has, which the constructors have checked
+    energy: Any  # not Optional, because constructors check that the method has all networks that its loss uses
     encoder: Any
     frozen_encoder: Any
     generator: nn.Module
     mean: Callable[[Tensor], Tensor] = WHOLE.mean
 
     def samples(self, noise: Noise) -> Tensor:
-        """Return the samples v_hat = G(h_hat), shape (B, *event), or take them from ``noise`` if it contains them."""
+        """Return the samples v_hat = G(h_hat), shape (B, *event); they are computed unless ``noise`` contains them."""
         return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
 
 
 class Samples(NamedTuple):
-    """The result of one pass of the generator.
+    """The result of one forward pass of the generator.
 
     Attributes:
         v_hat: The samples G(h_hat), a constant of shape (B, *event).
@@ -74,18 +74,18 @@ class Samples(NamedTuple):
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-# The number of batches of prior latents, and of latents in a batch, from which the batch-normalisation statistics for
-# samples are computed. More do not help: with 20 batches the classifier distance of 1,000 samples of bidvl_mnist is
-# 9.7, with 100 batches it is 9.8.
+# The number and size of the batches of prior latents from which the generator's batch-normalisation statistics for
+# sampling are computed. More batches do not improve the samples: the classifier distance of 1,000 samples of
+# bidvl_mnist is 9.7 with 20 batches and 9.8 with 100 batches.
 STATISTICS_BATCHES = 20
 STATISTICS_BATCH_SIZE = 100
-# A function of networks, data and noise. It returns the terms whose sum is the loss, and the further terms to record,
-# each of shape (B,), by name.
+# A function of networks, data and noise. It returns two dictionaries of terms, each of shape (B,), by name: the terms
+# whose sum is the loss, and further terms to log.
 TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
 class TermGradient(NamedTuple):
-    """The gradient of a sum of loss terms, with the values of a step that are recorded.
+    """The gradient of a sum of loss terms, with the values that are logged for the step.
 
     Attributes:
         loss: The sum of the terms' means.
@@ -101,7 +101,7 @@ class TermGradient(NamedTuple):
 
 
 class GeneratorMethod(Method):
-    """The base of methods with a generator, an energy and an encoder; baselines lack the energy or the encoder.
+    """The base class of methods with a generator, an energy and an encoder; baselines lack the energy or the encoder.
 
     Each step decreases a sum of named terms. The energy's parameters are ``theta``. The parameters of encoder and
     generator are ``omega``; one optimizer updates both. A forward pass in training changes the running statistics of
@@ -143,12 +143,12 @@ class GeneratorMethod(Method):
 
     @property
     def generator(self) -> nn.Module:
-        """Return the generator, a part of ``omega``."""
+        """Return the generator, whose parameters belong to ``omega``."""
         return self.omega["generator"]
 
     @property
     def parts(self) -> MethodParts:
-        """Return the networks that the method has, and the statistics by which the generator normalises samples."""
+        """Return the method's networks, and the generator's batch-normalisation statistics for sampling."""
         return MethodParts(
             energy=self.energy,
             posterior=self.posterior,
@@ -157,7 +157,7 @@ class GeneratorMethod(Method):
         )
 
     def prior_statistics(self) -> Params:
-        """Return the running statistics of the generator's batch normalisation at h ~ N(0, I), by the buffers' names.
+        """Return the generator's batch-normalisation statistics for latents h ~ N(0, I), keyed by buffer name.
 
         They are a function of the parameters and of the method's seed. They are computed in the first call and in the
         first call after each change of the parameters, unless they were loaded together with the parameters.
@@ -165,7 +165,7 @@ class GeneratorMethod(Method):
         key = digest(self.generator)
         if self._prior_statistics is None or self._prior_statistics[0] != key:
             generator = copy.deepcopy(self.generator)
-            # A CPU generator draws the same numbers for every device.
+            # A random generator on the CPU draws the same numbers whatever device the network is on.
             random = keyed_generator(self.seed, "prior statistics")
             shape = (STATISTICS_BATCHES, STATISTICS_BATCH_SIZE, self.h_dim)
             h = torch.randn(shape, generator=random, dtype=torch.float32)
@@ -176,17 +176,17 @@ class GeneratorMethod(Method):
         return {name: value.to(self.device) for name, value in self._prior_statistics[1].items()}
 
     def load_prior_statistics(self, values: Params) -> None:
-        """Load the generator's statistics for samples that were stored together with the current parameters."""
+        """Load the batch-normalisation statistics for sampling that were stored with the current parameters."""
         self._prior_statistics = digest(self.generator), values
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the generator's statistics for samples, so that they need not be computed again after loading."""
+        """Add the batch-normalisation statistics for sampling, so that they need not be recomputed after loading."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[PRIOR_STATISTICS] = self.prior_statistics()
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Return the shape of one v."""
+        """Return the shape of one example v."""
         shaped = cast(GeneratorNetwork, self.generator) if self.energy is None else self.energy
         return shaped.event_shape
 
@@ -195,7 +195,7 @@ class GeneratorMethod(Method):
         return {"omega": self.omega} if self.energy is None else {"theta": self.energy, "omega": self.omega}
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the running statistics and the vectors of the spectral norms."""
+        """Return the networks' buffers: batch-normalisation statistics and the vectors of spectral normalisation."""
         networks = self.networks().items()
         return {f"{name}.{key}": buffer for name, network in networks for key, buffer in buffers_of(network).items()}
 
@@ -214,10 +214,10 @@ class GeneratorMethod(Method):
     @property
     @abstractmethod
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dictionary from the name of each step to the function of the terms whose sum the step decreases."""
+        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        """Draw the standard normal numbers of one step: ``h_hat``, ``eps`` and ``eps_hat``, each of shape (B, H)."""
+        """Draw the latents ``h_hat`` and the encoder's noise ``eps`` and ``eps_hat``, each of shape (B, H)."""
         noise = {}
         for name in ("h_hat", "eps", "eps_hat"):
             noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
@@ -226,10 +226,10 @@ class GeneratorMethod(Method):
     # ------------------------------------------------------------------ steps
 
     def generate(self, state: TrainState, noise: Noise) -> Samples:
-        """Run one pass of the generator, v_hat = G(h_hat).
+        """Generate samples v_hat = G(h_hat) with one forward pass of the generator.
 
-        Several steps may use its samples, as long as the generator does not change. The steps compute gradients with
-        respect to v_hat, which :attr:`Samples.pull` turns into gradients in the generator's parameters.
+        Several steps may use these samples, as long as the generator does not change. The steps compute gradients with
+        respect to v_hat; :attr:`Samples.pull` turns these into gradients with respect to the generator's parameters.
         """
 
         def made(own: Params) -> tuple[Tensor, Params]:
@@ -242,7 +242,7 @@ class GeneratorMethod(Method):
     def descend_terms(
         self, state: TrainState, name: str, v: Tensor, noise: Noise, samples: Samples | None = None
     ) -> TrainState:
-        """Make one step of a group's optimizer that decreases the sum of its terms.
+        """Take one optimizer step on a parameter group to decrease the sum of the step's loss terms.
 
         The updated network keeps the changes of its buffers, the other networks do not.
         """
@@ -258,7 +258,7 @@ class GeneratorMethod(Method):
         samples: Samples | None = None,
         group: ParamGroup | None = None,
     ) -> TermGradient:
-        """Compute the gradient of the sum of a step's terms with respect to a group's parameters.
+        """Compute the gradient of the sum of a step's loss terms with respect to a group's parameters.
 
         Args:
             state: The state before the step.
@@ -285,7 +285,7 @@ class GeneratorMethod(Method):
         own = group.of(state.params[network])
         moving = given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
-        if back and samples is not None:  # propagate the gradient in v_hat back through the generator's earlier pass
+        if back and samples is not None:  # backpropagate the gradient in v_hat through the pass that generated v_hat
             for key, g in samples.pull(back["v_hat"]).items():
                 grads[f"generator.{key}"] = g + grads[f"generator.{key}"]
         kept = prefixed(f"{network}.{prefix}", part(buffers, prefix))
@@ -294,7 +294,9 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """Return the networks with the given parameters, and by each network's name the buffers that its passes change.
+        """Return the networks with the given parameters and with copies of the state's buffers, and these copies.
+
+        The forward passes of the networks change the copies, which are keyed by the name of the network.
 
         Args:
             state: The state whose buffers the networks start with.
@@ -307,7 +309,8 @@ class GeneratorMethod(Method):
         moved = {}
         for name in params:
             moved[name] = clone_buffers(part(state.buffers, f"{name}."))
-        # With an encoder, the generator's running statistics are those of passes at h ~ q(h|v), not of these samples.
+        # If there is an encoder, the generator's running statistics come from its passes at h ~ q(h|v), not from these
+        # samples.
         if samples is not None and "encoder" not in self.omega:
             moved["omega"] |= prefixed("generator.", clone_buffers(samples.buffers))
         omega = bind(self.omega, {**params["omega"], **moved["omega"]})

@@ -46,7 +46,7 @@ class SymmetricJoint(BiDVLLoss):
         return {"posterior": log_q + networks.energy(v, h), "energy": networks.energy(v_hat, noise["h_hat"])}
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the terms of the canonical divergence and the terms A and C."""
+        """Compute the terms of the canonical divergence, the reconstruction term A and the latent term C."""
         v_hat = networks.samples(noise)
         return {
             **self.canonical(networks, v, v_hat, noise),

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
-    r"""Compute the squared reconstruction error, the first half of term A.
+    r"""Compute the squared reconstruction error, the first part of BiDVL's reconstruction term A.
 
     Up to a constant it is minus the log-density of v given h under the generator.
 
@@ -55,7 +55,7 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
 
 
 def prior_divergence(q_params: DistributionParams) -> Tensor:
-    r"""Compute the divergence of the encoder's q(h|v) from the prior, the second half of term A.
+    r"""Compute the KL divergence of the encoder's q(h|v) from the prior, the second part of the reconstruction term A.
 
     At v_hat it replaces term E in :class:`FullLatentTerm`.
 
@@ -93,7 +93,7 @@ def hinge(real: Tensor, fake: Tensor) -> Tensor:
 
 
 def non_saturating(real: Tensor, fake: Tensor) -> Tensor:
-    r"""Compute the logistic loss of classifying data against samples by their energy (Goodfellow et al. 2014).
+    r"""Compute the logistic loss of a classifier that separates data from samples by energy (Goodfellow et al. 2014).
 
     .. math:: \log(1 + e^{E(v)}) + \log(1 + e^{-E(\hat v)})
 
@@ -114,7 +114,7 @@ CRITIC_LOSSES = {"difference": torch.sub, "hinge": hinge, "softplus": non_satura
 
 
 class BiDVLLoss:
-    """The base of the losses of both levels. A loss is a sum of named, weighted terms, each of shape (B,).
+    """The base class of BiDVL losses for both levels. A loss is a sum of named, weighted terms, each of shape (B,).
 
     Args:
         ratio: The importance ratio r(v), the weight of term A.
@@ -142,7 +142,10 @@ class BiDVLLoss:
         self.latent_weight = latent_weight
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the terms A, B and C at data v (B, *event), whose sum is the loss of encoder and generator."""
+        """Compute the reconstruction term A, the energy term B and the latent term C at data v (B, *event).
+
+        Their sum is the loss of encoder and generator.
+        """
         v_hat = networks.samples(noise)
         return {
             **self.reconstruction(networks, v, noise),
@@ -159,16 +162,18 @@ class BiDVLLoss:
         return networks.energy.free_energy(v), networks.energy.free_energy(v_hat)
 
     def upper(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Terms, Terms]:
-        """Compute the loss of the energy at data v (B, *event), and, only to record it, the gap E(v) - E(v_hat)."""
+        """Compute the loss of the energy at data v (B, *event), and the gap E(v) - E(v_hat) as a value to log."""
         real, fake = self.energies(networks, v, noise)
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}, {"energy_gap": real - fake}
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """Compute the encoder's loss in the upper level, which exists only if :attr:`regularises_encoder` is true."""
+        """Compute the encoder's upper-level loss, which is only used if :attr:`regularises_encoder` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no such loss.")
 
     def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        r"""Compute the two parts of term A, :math:`r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))` with h ~ q(h|v).
+        r"""Compute the two parts of the reconstruction term A, with the importance ratio r(v) and latents h ~ q(h|v).
+
+        .. math:: A = r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))
 
         Term A trains both the encoder and the generator.
         """
@@ -181,13 +186,13 @@ class BiDVLLoss:
         }
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """Return the encoder's estimate of the latents of samples v_hat (B, *event), shape (B, H)."""
+        """Return the encoder's estimate, shape (B, H), of the latents of samples v_hat (B, *event)."""
         return networks.frozen_encoder.mean(v_hat)
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        r"""Compute the weighted term C, :math:`c \|\hat\mu(\hat v) - \hat h\|^2`.
+        r"""Compute the latent term C, :math:`c \|\hat\mu(\hat v) - \hat h\|^2`, including its weight c.
 
-        It stands for :math:`-\log q(\hat h | \hat v)`, without the part that depends on the encoder's variance.
+        The term stands for :math:`-\log q(\hat h | \hat v)`, without the part that depends on the encoder's variance.
         """
         h_hat = noise["h_hat"]
         c = 1 / h_hat.shape[-1] if self.latent_weight is None else self.latent_weight
@@ -195,7 +200,7 @@ class BiDVLLoss:
 
 
 class OffsetLatentTerm(BiDVLLoss):
-    """The losses of the offset variant, the default, where term C trains only the generator.
+    """The losses of the offset variant (the default), where the latent error, term C, trains only the generator.
 
     For the encoder, terms C and E have opposite gradients, so both are left out. Upper level: D trains psi'. Lower
     level: A trains omega_1 and omega_2; B trains omega_2; C, evaluated at the encoder's mean, trains omega_2.
@@ -208,7 +213,7 @@ class OffsetLatentTerm(BiDVLLoss):
 
 
 class FullLatentTerm(BiDVLLoss):
-    """The losses of the complete variant, where term C also trains the encoder.
+    """The losses of the complete variant, where the latent error, term C, trains the generator and the encoder.
 
     In the upper level a regulariser of the encoder at samples replaces term E. Upper level: D trains psi'; the
     divergence of q(h|v_hat) from the prior, divided by dim h, trains omega_1. Lower level: A trains omega_1 and
@@ -227,13 +232,13 @@ class FullLatentTerm(BiDVLLoss):
         return networks.encoder.rsample(v_hat, noise["eps_hat"])
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """Compute the encoder's regulariser at samples, which replaces term E."""
+        """Compute the loss that regularises the encoder at samples v_hat; it replaces the paper's term E."""
         q_params = networks.encoder.distribution_params(networks.samples(noise).detach())
         return {"prior": prior_divergence(q_params) / q_params[0].shape[-1]}
 
 
 class NoLatentTerm(BiDVLLoss):
-    """The losses of the variant without the terms C and E.
+    """The losses of the variant without the terms C and E, which concern the latents of samples.
 
     Upper level: D trains psi'. Lower level: A trains omega_1 and omega_2; B trains omega_2. Reference: Kan et al. 2022,
     table 6.
@@ -244,12 +249,12 @@ class NoLatentTerm(BiDVLLoss):
     """
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        """Return no terms, because this variant has no term C."""
+        """Return no terms, because this variant omits the latent error, term C."""
         return {}
 
 
 class Adversarial(BiDVLLoss):
-    r"""The losses of an adversarial network, which are the terms B and D with the energy as the critic.
+    r"""The losses of a generative adversarial network: the terms B and D, with the energy as the critic.
 
     .. math:: \min_{\psi'} D, \quad \min_{\omega_2} E_{\hat h} E'(G(\hat h))
 
@@ -267,5 +272,5 @@ class Adversarial(BiDVLLoss):
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute term B, the energy of the samples, which is the generator's loss."""
+        """Compute the generator's loss, which is the energy of the samples (term B)."""
         return {"energy": networks.energy.free_energy(networks.samples(noise))}

@@ -57,7 +57,7 @@ class BiDVL(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
@@ -104,11 +104,11 @@ class BiDVL(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the numbers K of lower steps and N of unrolled steps."""
+        """Return a readable name of the method, with the number K of lower steps and the number N of unrolled steps."""
         return f"BiDVL: bi-level doubly variational learning, K = {self.n_lower_steps}, {self.unroll.title}"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the parameter groups: psi' in the upper level, and encoder and generator in the lower level.
+        """Return the parameter groups: the energy in the upper level, and encoder and generator in the lower level.
 
         If the loss trains the encoder in the upper level with a separate optimizer, that step has a group, too.
         """
@@ -116,7 +116,7 @@ class BiDVL(GeneratorMethod):
         if self.loss.regularises_encoder and not self.shares_optimizer:
             upper["upper_encoder"] = self.encoder_group
         rule = self.lower_optimizer
-        # In the authors' code the generator has no gradient yet in the first step, so that torch's optimizer skips it.
+        # In the authors' code the generator has no gradient yet at the first step, so torch's optimizer skips it then.
         if self.shares_optimizer and self.upper_first:
             rule = LateStart(rule=rule, late="generator.")
         lower = {"lower": ParamGroup("omega", rule)}
@@ -131,20 +131,20 @@ class BiDVL(GeneratorMethod):
             for _ in range(n):
                 noise[name].append(self.draw(v, generator))
         noise["upper"] = noise["upper"][0]
-        if "upper_encoder" in noise:  # the encoder's step uses the samples of the energy's step, not its own draw
+        if "upper_encoder" in noise:  # the encoder's upper-level step reuses the samples of the energy's step
             noise["upper_encoder"] = noise["upper"]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run one iteration of Kan et al. 2022, Algorithm 1; by default the upper level is first, as in their code."""
+        """Run one iteration of Kan et al. 2022, Algorithm 1, by default with the upper level first as in their code."""
         samples = None
         if self.upper_first:
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
             state = self.upper_level(state, v, noise, samples)
         for k in range(self.n_lower_steps):  # omega <- omega - beta (A + B + C), Eqs. 11-13
-            # If the generator has not changed since the upper level, the first lower step reuses its pass.
+            # If the generator has not changed since the upper level, the first lower step reuses the samples.
             if samples is None or k > 0 or not self.share_latents or self.shares_optimizer:
                 samples = self.generate(state, noise["lower"][k])
             state = self.descend_terms(state, "lower", v, noise["lower"][k], samples)
@@ -153,7 +153,10 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the step psi' <- psi' - alpha D (Eq. 14), and the encoder's step in place of term E if there is one."""
+        """Make the upper-level step of the energy (Eq. 14), and that of the encoder if the loss has one.
+
+        Eq. 14 is psi' <- psi' - alpha D, where psi' are the parameters of the energy.
+        """
         found = self.gradient(state, "upper", v, noise["upper"], samples)
         loss = found.loss
         grads = found.grads
@@ -165,7 +168,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
-        """Make the encoder's step in the upper level, with a separate optimizer or with the lower level's."""
+        """Make the encoder's upper-level step, with a separate optimizer or with the lower level's optimizer."""
         if not self.shares_optimizer:
             return self.descend_terms(state, "upper_encoder", v, noise, samples)
         found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)
@@ -174,7 +177,7 @@ class BiDVL(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dictionary from the name of each step to the function that computes its terms."""
+        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
         return {
             "upper": self.loss.upper,
             "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
@@ -182,9 +185,10 @@ class BiDVL(GeneratorMethod):
         }
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper objective and the lower loss as functions of psi' and omega, for unrolled lower steps.
+        """Return the upper and lower losses as functions of the parameters of all networks, for unrolling.
 
-        Their evaluation does not change the state's buffers.
+        The parameters are theta (the energy) and omega (the encoder and the generator). An evaluation of the losses
+        does not change the state's buffers.
         """
 
         def networks(theta: Params, omega: Params, fixed: Params) -> Networks:
@@ -212,11 +216,11 @@ class BiDVL(GeneratorMethod):
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32 if lower steps are unrolled; None otherwise."""
+        """Return why unrolled lower steps need float32, or None if no steps are unrolled."""
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; with unrolled steps, first to unroll fewer."""
+        """Return advice on how to reduce the memory of an iteration, with the advice on unrolled steps first."""
         return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 

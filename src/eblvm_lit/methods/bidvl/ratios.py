@@ -34,7 +34,7 @@ class ConstantRatio:
         self.scale = scale
 
     def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
-        """Compute r(v) for v (B, *event), shape (B,).
+        """Compute the importance ratio r(v) of each example v (B, *event), shape (B,).
 
         ``mean`` maps a mean over these examples to the mean over the whole minibatch.
         """
@@ -42,20 +42,23 @@ class ConstantRatio:
 
 
 class _BiasedRatio(ConstantRatio):
-    """An importance ratio with a factor that depends on how far an example's energy is below the minibatch's mean."""
+    """An importance ratio that depends on how far the energy of v is below the mean energy of the minibatch."""
 
     @abstractmethod
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the ratio's factor, shape (B,), from ``excess``, which is the mean of E minus E(v), shape (B,)."""
+        """Compute the factor that multiplies ``scale``, shape (B,).
+
+        ``excess`` is the minibatch's mean energy minus the energy E(v) of each example, shape (B,).
+        """
 
     def __call__(self, energy: MarginalEnergy, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
-        """Compute r(v) for v (B, *event), shape (B,); no gradient goes through it."""
+        """Compute the importance ratio r(v) of each example v (B, *event), shape (B,), without gradient."""
         e = energy.free_energy(v).detach()
         return self.scale * self.bias(mean(e.mean()) - e)
 
 
 class SigmoidRatio(_BiasedRatio):
-    r"""The importance ratio p(v) / q(v), approximated by a sigmoid that rises to r' as the energy of v falls.
+    r"""The importance ratio p(v) / q(v), approximated by a sigmoid that rises to ``scale`` as the energy of v falls.
 
     .. math:: r(v) = r' / (1 + e^{E(v) - \bar E})
 
@@ -70,7 +73,7 @@ class SigmoidRatio(_BiasedRatio):
     """
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the ratio's factor, which is between 0 and 1, shape (B,)."""
+        """Compute the factor that multiplies ``scale``, shape (B,), with values between 0 and 1."""
         return torch.sigmoid(excess)
 
 
@@ -97,5 +100,5 @@ class ClampedExponentialRatio(_BiasedRatio):
         self.high = high
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the ratio's factor, which is between ``low`` and ``high``, shape (B,)."""
+        """Compute the factor that multiplies ``scale``, shape (B,), with values between ``low`` and ``high``."""
         return excess.exp().clamp(self.low, self.high)

@@ -1,4 +1,4 @@
-"""Checks that the energy, encoder, generator and loss of BiDVL fit together."""
+"""Checks that the energy, encoder, generator and loss of BiDVL are compatible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_fit", "check_sizes"]
 
 
 def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module, loss: BiDVLLoss) -> None:
-    """Raise a ConfigError for parts of different sizes, or an energy of a kind that the loss cannot use.
+    """Raise a ConfigError if the networks have different sizes, or if the loss cannot use this type of energy.
 
     Args:
         energy: The energy E'(v) or E(v, h).
@@ -22,7 +22,7 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
         loss: The losses; :attr:`BiDVLLoss.joint` says which kind of energy they need.
 
     Raises:
-        ConfigError: If the parts do not fit together. The message names what differs.
+        ConfigError: If the components are incompatible. The message names what differs.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint

@@ -21,7 +21,7 @@ __all__ = ["SNGAN"]
 
 
 class SNGAN(GeneratorMethod):
-    r"""The spectrally normalised GAN, a baseline that has only the terms B and D of BiDVL and no encoder.
+    r"""The spectrally normalised GAN, a baseline with only the adversarial terms B and D of BiDVL and no encoder.
 
     .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
         \min_{\omega_2} E_{\hat h} E'(G(\hat h))
@@ -42,7 +42,7 @@ class SNGAN(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy
@@ -78,11 +78,11 @@ class SNGAN(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with the number of the critic's steps."""
+        """Return a readable name of the method, with the number of critic steps."""
         return f"SNGAN: spectrally normalised GAN, {self.n_upper_steps} upper steps"
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the groups of the critic (``upper``) and of the generator (``lower``)."""
+        """Return the parameter groups of the critic (``upper``) and of the generator (``lower``)."""
         return {"upper": ParamGroup("theta", self.optimizer), "lower": ParamGroup("omega", self.optimizer)}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class SNGAN(GeneratorMethod):
         return {"upper": upper, "lower": self.draw(v, generator)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run one iteration of Miyato et al. 2018: steps on the critic, then one on the generator, with new samples."""
+        """Run one iteration of Miyato et al. 2018: critic steps, then one generator step, each with new samples."""
         n_parts = self.n_upper_steps if self.fresh_minibatches else 1
         for k, drawn in enumerate(noise["upper"]):
             part, drawn = self.part(k % n_parts, n_parts, v, drawn)
@@ -101,13 +101,13 @@ class SNGAN(GeneratorMethod):
 
     @staticmethod
     def part(k: int, n_parts: int, v: Tensor, noise: Noise) -> tuple[Tensor, Noise]:
-        """Return every n_parts-th example of data (B, *event) and noise, beginning with example k."""
+        """Return every ``n_parts``-th example of the data (B, *event) and of the noise, starting with example k."""
         if n_parts == 1:
             return v, noise
         return v[k::n_parts], {name: x[k::n_parts] for name, x in noise.items()}
 
     def check_batch_size(self, n: int) -> None:
-        """Raise a ConfigError for batches on which the critic's or the generator's steps are not defined.
+        """Raise a ConfigError if the batch size is too small, or cannot be divided among the critic steps.
 
         Raises:
             ConfigError: If a batch has too few examples for batch normalisation, or cannot be divided evenly among the
@@ -122,7 +122,7 @@ class SNGAN(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dictionary from the name of each step to the function that computes its terms."""
+        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
         return {
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),

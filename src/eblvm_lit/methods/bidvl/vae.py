@@ -23,7 +23,7 @@ class VAE(GeneratorMethod):
 
     .. math:: \min_\omega E_{q(v)} [E_{q(h|v)} \|G(h) - v\|^2 + KL(q(h|v) \| N(0, I))]
 
-    Up to a constant this is minus the evidence lower bound with the decoder N(G(h), I / 2). Reference: Kingma and
+    Up to a constant this is the negative evidence lower bound with the decoder N(G(h), I / 2). Reference: Kingma and
     Welling 2014; Kan et al. 2022, tables 1 to 3.
 
     Args:
@@ -64,7 +64,7 @@ class VAE(GeneratorMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words."""
+        """Return a readable name of the method."""
         return "VAE: variational autoencoder"
 
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -72,7 +72,7 @@ class VAE(GeneratorMethod):
         return {"model": ParamGroup("omega", self.optimizer)}
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        """Draw the random numbers of one latent for each example."""
+        """Draw the random numbers for one sample of the latents of each example."""
         return {"eps": torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Noise]:
@@ -85,18 +85,18 @@ class VAE(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return the function that computes the two terms of the loss."""
+        """Return the function that computes the two terms of the loss, keyed by the name of the only step."""
         return {"model": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
 
     @staticmethod
     def bound(networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the two terms of minus the evidence bound at data v (B, *event), each of shape (B,)."""
+        """Compute the two terms of the negative evidence lower bound at data v (B, *event), each of shape (B,)."""
         q_params = networks.encoder.distribution_params(v)
         h = networks.encoder.rsample_given(q_params, noise["eps"])
         return {"reconstruction": reconstruction_error(v, networks.generator(h)), "prior": prior_divergence(q_params)}
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute minus the evidence bound, shape (B,), with one latent for each example."""
+        """Compute the negative evidence lower bound, shape (B,), with one sample of the latents of each example."""
         networks = Networks(None, self.posterior, None, self.generator)
         bound = self.bound(networks, v, self.draw(v, generator))
         return bound["reconstruction"] + bound["prior"]

@@ -81,12 +81,12 @@ class EnergyDiscrepancy(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with sigma, M, w and the numbers that belong to its log-density."""
+        """Return a readable name of the method, with its settings and those of the log-density estimate."""
         numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
         return f"ED: energy discrepancy, {numbers}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the perturbations xi, xi_1 ... xi_M, shape (1 + M, B, *event), and the log-density's random numbers."""
+        """Draw 1 + M perturbations of each example, shape (1 + M, B, *event), and the log-density estimate's noise."""
         xi = self._normal(v, (1 + self.n_negatives,), generator)
         return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
 
@@ -104,19 +104,22 @@ class EnergyDiscrepancy(LossMethod):
         return {**latents, "perturbation": self._normal(v, (self.n_lower_steps, 2), generator)}
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """Return the points at which the k-th lower step fits q, which are the data and their negatives."""
+        """Return the points at which the k-th lower step fits the posterior: the data and their negatives."""
         return torch.cat([v, self.negatives(v, {"perturbation": noise["perturbation"][k]}).flatten(0, 1)])
 
     def negatives(self, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """Compute the negatives u_i of v (B, *event), shape (M, B, *event)."""
+        """Compute M negatives of each example v (B, *event) by adding noise to v, shape (M, B, *event)."""
         xi = noise["perturbation"]
         return v + self.noise_std * (xi[:1] + xi[1:])
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
-        """Compute F(v) - F(u_i), or its estimate, shape (M, B), from v (B, *event) and u (M, B, *event)."""
+        """Compute or estimate the free-energy differences F(v) - F(u_i), shape (M, B), of data and negatives.
+
+        The data v have shape (B, *event), and the negatives u have shape (M, B, *event).
+        """
         energy = self.energy_at(state.theta)
         rows = u.flatten(0, 1)
-        if self.posterior is None:  # one pass through the energy's network computes F at both v and u
+        if self.posterior is None:  # F at both v and u is computed in one pass through the energy's network
             at_v, at_u = self.log_density(energy, None, torch.cat([v, rows]), None).tensor_split([len(v)])
         else:
             at_v, at_u = self.log_density.pair(energy, self.posterior_at(state), v, rows, noise)
@@ -162,7 +165,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.divergences.kl import KL

@@ -21,7 +21,7 @@ __all__ = ["ExactLogDensity", "LogDensity", "LogDensityBound", "bound_or_exact"]
 
 
 class LogDensity(ABC):
-    r"""The function :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)` of an energy, or an estimate of it.
+    r"""The log-density up to log Z, :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)`, or an estimate of it.
 
     The losses of this folder evaluate it at the data v and at other points y, which are samples of a noise
     distribution or perturbed data. If the estimate needs a posterior, the method fits it, see
@@ -30,21 +30,24 @@ class LogDensity(ABC):
     Attributes:
         lower_level: The arguments of ``fit_posterior``, by name; the posterior is None if the log-density needs only
             the energy.
-        words: The log-density's numbers of particles and steps, for the line that a run prints first.
+        words: The log-density's numbers of particles and steps, for the first line that a run prints.
     """
 
     lower_level: Mapping[str, Any] = {"posterior": None, "divergence": None, "n_lower_steps": 0}
     words = ""
 
     def check(self, energy: Energy) -> None:  # noqa: B027 - a bound fits every energy
-        """Raise a ConfigError for an energy that has no such log-density.
+        """Raise a ConfigError if this log-density cannot be computed for the energy.
 
         Raises:
-            ConfigError: If the energy does not fit. The message says which methods can train it.
+            ConfigError: If the log-density cannot be computed. The message says which methods can train the energy.
         """
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers for the data v (B, *event) and for other points y (n B, *event); none by default."""
+        """Draw the random numbers that :meth:`pair` needs for data v (B, *event) and points y (n B, *event).
+
+        By default there are none.
+        """
         return {}
 
     @abstractmethod
@@ -54,13 +57,13 @@ class LogDensity(ABC):
     def pair(
         self, energy: Energy, posterior: Posterior | None, v: Tensor, y: Tensor, noise: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """Compute the log-densities at the data v (B, *event) and at other points y (n B, *event), (B,) and (n B,)."""
+        """Compute the log-densities at data v (B, *event), shape (B,), and at points y (n B, *event), shape (n B,)."""
         at_v = self(energy, posterior, v, noise.get("at_data"))
         return at_v, self(energy, posterior, y, noise.get("at_others"))
 
 
 class ExactLogDensity(LogDensity):
-    """The log-density -F(v) of an energy whose latents can be summed or integrated out.
+    """The exact log-density -F(v), for an energy whose latents can be summed or integrated out.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -69,7 +72,7 @@ class ExactLogDensity(LogDensity):
     """
 
     def check(self, energy: Energy) -> None:
-        """Raise a ConfigError for an energy without a tractable free energy."""
+        """Raise a ConfigError if the free energy is not tractable."""
         if not isinstance(energy, MarginalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no tractable free energy: use method=vnce, vsnl or ed_latent, which "
@@ -82,7 +85,7 @@ class ExactLogDensity(LogDensity):
 
 
 class LogDensityBound(LogDensity):
-    r"""The importance-weighted lower bound of the log-density, with latents from a fitted posterior.
+    r"""The importance-weighted lower bound on the log-density, with latents sampled from a fitted posterior.
 
     .. math:: \log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{q(h_l|v)} \le -F(v) \text{ in the mean},
         \quad h_l \sim q(h|v)
@@ -97,7 +100,7 @@ class LogDensityBound(LogDensity):
         divergence: The divergence of q from p that the lower level minimises.
         n_lower_steps: The number K of steps on phi in each iteration.
         n_particles: The number L of particles at each point y.
-        n_at_data: The number of particles at each example v; one particle gives the evidence bound there.
+        n_at_data: The number of particles at each example v; with one, the bound is the evidence lower bound.
         relaxed: Whether binary h are relaxed samples of q instead of bits. Relaxed samples change the mean of the
             weights.
         lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
@@ -133,21 +136,21 @@ class LogDensityBound(LogDensity):
         self.words = f", L = {n_particles}, K = {n_lower_steps}"
 
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of the latents for the data v (B, *event) and for other points y (n B, *event).
+        """Draw the noise of the latents at data v (B, *event) and at other points y (n B, *event).
 
-        Of y only the number of points is used, not their values.
+        Only the number of points y matters, not their values.
         """
         at_data = self.posterior.noise((self.n_at_data,), v, generator)
         return {"at_data": at_data, "at_others": self.posterior.noise((self.n_particles,), y, generator)}
 
     def __call__(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Compute the bound at v (B, *event) with noise (L, B, H), shape (B,)."""
+        """Compute the lower bound on the log-density at v (B, *event) with noise (L, B, H), shape (B,)."""
         draw = posterior.rsample_and_log_prob if self.relaxed else posterior.sample_and_log_prob
         return -importance_weighted_bound(energy, v, *draw(v, noise))
 
 
 def bound_or_exact(posterior: Posterior | None, divergence: Divergence | None, **options: Any) -> LogDensity:
-    """Return the exact log-density without a posterior, or else a :class:`LogDensityBound` with these options.
+    """Return a :class:`LogDensityBound` with the given options, or the exact log-density if there is no posterior.
 
     Example:
         >>> type(bound_or_exact(None, None, n_particles=5)).__name__

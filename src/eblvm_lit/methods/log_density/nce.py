@@ -59,11 +59,11 @@ class NCE(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with nu and the numbers that belong to its log-density."""
+        """Return a readable name of the method, with the noise ratio nu and the log-density estimate's settings."""
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the classification loss of the data v and that of the nu samples y, each of shape (B,)."""
+        """Compute the classification losses of each v and of its nu noise samples (summed), each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         offset = bind(self.model, state.theta).log_z + math.log(self.nu)
@@ -105,7 +105,7 @@ class VNCE(NCE):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> from eblvm_lit.noise_distributions.normal import StandardNormal

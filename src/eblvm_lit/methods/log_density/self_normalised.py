@@ -22,12 +22,12 @@ from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SelfNormalised", "SelfNormalisedMethod"]
 
-ROWS = 10_000  # the number of training examples that the fit of p_n loads at a time
-N_START = 10  # the number of minibatches of samples from which the first log Z is estimated
+ROWS = 10_000  # the number of training examples that are loaded at a time to fit p_n
+N_START = 10  # the number of minibatches of samples from which the initial log Z is estimated
 
 
 class SelfNormalised(nn.Module):
-    """An energy together with a learned estimate of its log Z, a scalar; the parameters of both are theta.
+    """An energy with a learned scalar estimate of its log Z; theta consists of the parameters of both.
 
     Args:
         energy: The energy whose log Z is learned.
@@ -46,15 +46,15 @@ class SelfNormalised(nn.Module):
 
 
 def _read_former_name(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:  # noqa: ARG001
-    """Rename the parameter ``c`` to ``log_z``, so that state dicts of former versions can be loaded."""
+    """Rename the parameter ``c`` to ``log_z``, so that state dicts of earlier versions can be loaded."""
     if f"{prefix}c" in state:
         state[f"{prefix}log_z"] = state.pop(f"{prefix}c")
 
 
 class SelfNormalisedMethod(LossMethod):
-    r"""The base of methods that learn theta and log Z from data and from samples y of a fixed distribution p_n.
+    r"""The base class of methods that learn theta and log Z from data and from samples y of a fixed distribution p_n.
 
-    A subclass writes the loss, a function of log Z and of the log-densities up to log Z.
+    A subclass implements the loss, a function of log Z and of the log-densities up to log Z.
 
     Args:
         energy: The model.
@@ -94,7 +94,7 @@ class SelfNormalisedMethod(LossMethod):
 
     @property
     def energy(self) -> Energy:
-        """Return the model without log Z."""
+        """Return the energy, without the learned log Z."""
         return self.model.energy
 
     @property
@@ -111,7 +111,7 @@ class SelfNormalisedMethod(LossMethod):
         return bind(self.model, theta).energy
 
     def on_fit_start(self) -> None:
-        """Fit the distribution p_n to the training split."""
+        """Fit the noise distribution p_n to the training split."""
         super().on_fit_start()
         data = self._data
         self.noise_distribution.fit(data.as_float(rows.to(self.device)) for rows in data.splits.train.split(ROWS))
@@ -122,12 +122,15 @@ class SelfNormalisedMethod(LossMethod):
         return {"noise_distribution": noise, **self.log_density.noise(v, noise.flatten(0, 1), generator)}
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the log-densities up to log Z at v (B, *event) and y (nu B, *event), shapes (B,) and (nu B,)."""
+        """Compute the log-densities, up to log Z, of data v (B, *event) and of noise samples y (nu B, *event).
+
+        The results have the shapes (B,) and (nu B,).
+        """
         return self.log_density.pair(self.energy_at(state.theta), self.posterior_at(state), v, y, noise)
 
     @torch.no_grad()
     def proposal_log_z(self, v: Tensor, n_batches: int) -> Tensor:
-        """Estimate log Z, a scalar, by the logarithm of the mean importance weight of samples from p_n.
+        """Estimate log Z, a scalar, as the log of the mean importance weight of samples from the noise distribution.
 
         Args:
             v: Examples, shape (B, *event); nu samples are drawn for each of them.
@@ -144,7 +147,7 @@ class SelfNormalisedMethod(LossMethod):
         return weights.logsumexp(0) - math.log(len(weights))
 
     def start_at_log_z(self) -> None:
-        """Set log Z to the estimate of :meth:`proposal_log_z`, unless the run resumes from a checkpoint."""
+        """Initialise log Z with the estimate of :meth:`proposal_log_z`, unless the run resumes from a checkpoint."""
         data = self._data
         if self.trainer.ckpt_path is None:
             v = data.as_float(data.splits.train[: data.batch_size]).to(device=self.device, dtype=self.dtype)

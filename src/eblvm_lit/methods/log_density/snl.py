@@ -27,7 +27,7 @@ HINT = (
 
 
 class SNL(SelfNormalisedMethod):
-    r"""The self-normalised likelihood, a lower bound of the log-likelihood in theta and a learned log Z.
+    r"""The self-normalised likelihood, a lower bound on the log-likelihood with a learned estimate of log Z.
 
     .. math:: \log Z \le c + e^{-c} Z - 1, \qquad
         \mathrm{loss} = -\log \tilde p(v) + c + \frac1\nu \sum_{i \le \nu} \frac{\tilde p(y_i)\, e^{-c}}{p_n(y_i)} - 1,
@@ -87,17 +87,17 @@ class SNL(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with nu and the numbers that belong to its log-density."""
+        """Return a readable name of the method, with the number of proposals and the settings of the log-density."""
         samples = f"{self.nu} samples of the proposal for each example"
         return f"{type(self).__name__}: self-normalised likelihood, {samples}{self.log_density.words}"
 
     def on_fit_start(self) -> None:
-        """Fit the distribution p_n to the training split, and set the first log Z."""
+        """Fit the proposal distribution p_n to the training split, and initialise log Z."""
         super().on_fit_start()
         self.start_at_log_z()
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the loss of each example, shape (B,); its mean bounds the negative log-likelihood from above."""
+        """Compute the loss of each example, shape (B,); its mean is an upper bound on the negative log-likelihood."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         c = bind(self.model, state.theta).log_z
@@ -105,7 +105,7 @@ class SNL(SelfNormalisedMethod):
         return c - at_v + weights.view(self.nu, -1).mean(0) - 1
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for importance weights that overflow, or None for other quantities."""
+        """Return advice on overflow of the importance weights if ``quantity`` is the loss, or None otherwise."""
         return HINT if quantity == "loss" else None
 
     def float32_reason(self) -> str | None:
@@ -139,7 +139,7 @@ class VSNL(SNL):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the components are incompatible.
 
     Example:
         >>> import torch

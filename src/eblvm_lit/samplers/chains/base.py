@@ -1,4 +1,4 @@
-"""The base class of the chains that contrastive divergence runs in its negative phase."""
+"""The base class of the chains that run in the negative phase of contrastive divergence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = dict[str, Tensor]
 
 
 def energy_of(energy: Energy, state: State) -> Tensor:
-    """Compute the energy that a chain samples, shape (B,): F(v) if it is tractable, else E(v, h).
+    """Compute the energy of each chain, shape (B,): the free energy F(v) if it is tractable, else E(v, h).
 
     Args:
         energy: The joint energy.
@@ -33,7 +33,7 @@ def energy_of(energy: Energy, state: State) -> Tensor:
 
 
 class NegativePhase(ABC):
-    """The base of the chains of contrastive divergence.
+    """The base class of the chains used in contrastive divergence.
 
     It defines a positive phase, the negative phase that starts from it, and the state that persistent chains keep.
 
@@ -56,7 +56,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """Return the shape, for one chain, of each variable that persistent chains keep, by name."""
+        """Return, by name, the shape of each variable that one persistent chain stores."""
 
     @abstractmethod
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:
@@ -67,18 +67,18 @@ class NegativePhase(ABC):
         """Run the positive phase, and return v with latents drawn from p(h|v), exactly or approximately."""
 
     def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: Any) -> Tensor:
-        """Move latents h (B, H) by the positive phase's steps, which sample p(h|v), with the noise of :meth:`start`.
+        """Update latents h (B, H) by the steps of the positive phase, with the noise that :meth:`start_noise` drew.
 
-        It is called only for chains with :attr:`keeps_latents`.
+        The steps sample p(h|v). The method is called only for chains with :attr:`keeps_latents`.
         """
         raise NotImplementedError
 
     def jointly(self) -> NegativePhase:
-        """Return this chain for (v, h), even if F is tractable."""
+        """Return a version of this chain that moves v and h jointly, even if the free energy is tractable."""
         return self
 
     def weighted(self) -> NegativePhase:
-        """Return this chain for weighted walkers, whose state contains the variables that :func:`energy_of` needs."""
+        """Return a version of this chain for weighted walkers; it stores all variables that :func:`energy_of` needs."""
         return self
 
     @abstractmethod
@@ -86,7 +86,7 @@ class NegativePhase(ABC):
         """Draw the noise that :meth:`run` needs for n chains, with the dtype and device of ``like``."""
 
     def begin(self, positive: State, noise: Any) -> State:
-        """Return the initial state of new chains, from the positive phase and the noise of :meth:`run`."""
+        """Return the initial state of new chains, from the positive phase's state and the noise for :meth:`run`."""
         return positive
 
     @abstractmethod
@@ -95,7 +95,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def weighted_run(self, energy: Energy, state: State, noise: Any) -> tuple[State, Tensor]:
-        r"""Run weighted walkers as in :meth:`run`, and also return their log-ratio of transition densities, shape (B,).
+        r"""Run weighted walkers like :meth:`run`, and also return their log-ratios of transition densities, shape (B,).
 
         .. math:: \log \frac{T(x_k \to x_0)}{T(x_0 \to x_k)}
 
@@ -105,7 +105,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute v after one step from a positive phase, shape (B, *event).
+        """Compute the reconstruction of v, one step after the positive phase, shape (B, *event).
 
         Without a generator the result is the mean of v, and with a generator a draw.
         """

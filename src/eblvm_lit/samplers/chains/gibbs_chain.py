@@ -1,4 +1,4 @@
-"""The chain of a negative phase that makes block Gibbs sweeps."""
+"""A chain of block Gibbs sweeps for the negative phase."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["GibbsChain"]
 
 
 class GibbsChain(NegativePhase):
-    r"""The chain of k block Gibbs sweeps that start at h ~ p(h|v).
+    r"""A chain of k block Gibbs sweeps, initialised at h ~ p(h|v).
 
     .. math:: h_0 \sim p(h|v), \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad t = 1, \dots, k
 
@@ -49,17 +49,17 @@ class GibbsChain(NegativePhase):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """Return the shape of the variable that persistent chains keep: the latents, or v for walkers."""
+        """Return the shape of the stored variable: the latents for persistent chains, or v for weighted walkers."""
         return {"v": energy.event_shape} if self.keeps_visible else {"h": (energy.h_dim,)}
 
     def weighted(self) -> GibbsChain:
-        """Return this chain with v kept instead of h, because F(v) varies less than E(v, h)."""
+        """Return a copy that stores v instead of h, because F(v) varies less than E(v, h)."""
         chain = copy.copy(self)
         chain.keeps_visible = True
         return chain
 
     def start_noise(self, energy: ConditionalEnergy, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw the noise of h, shape (B, H)."""
+        """Draw the noise for sampling h in :meth:`start`, shape (B, H)."""
         return energy.latent_noise((len(v),), v, generator)
 
     def start(self, energy: ConditionalEnergy, v: Tensor, noise: Tensor) -> State:
@@ -67,7 +67,7 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": energy.draw_latent(v, noise)}
 
     def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Draw the noise of v, shape (k, n, *event), and of h, shape (k, n, H)."""
+        """Draw the noise of k sweeps for n chains: for v, shape (k, n, *event), and for h, shape (k, n, H)."""
         return {
             "v": energy.visible_noise((self.n_steps, n), like, generator),
             "h": energy.latent_noise((self.n_steps, n), like, generator),
@@ -82,7 +82,10 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": h}
 
     def weighted_run(self, energy: ConditionalEnergy, state: State, noise: State) -> tuple[State, Tensor]:
-        """Run k sweeps; return the last v and the log-ratio, which is F(v_k) - F(v_0) because p(v) is invariant."""
+        """Run k sweeps from v_0 to v_k, and return v_k and the log-ratio of transition densities.
+
+        The log-ratio is F(v_k) - F(v_0), because the sweeps leave p(v) invariant.
+        """
         v = state["v"]
         for h_noise, v_noise in zip(noise["h"], noise["v"], strict=True):
             v = energy.draw_visible(energy.draw_latent(v, h_noise), v_noise).detach()

@@ -1,4 +1,4 @@
-"""The chain of a negative phase that makes Langevin steps."""
+"""A chain of Langevin steps for the negative phase."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LangevinChain"]
 
 
 class LangevinChain(NegativePhase):
-    r"""The chain of k Langevin steps on v with energy F(v) if F is tractable, else jointly on (v, h) with E(v, h).
+    r"""A chain of k Langevin steps: on v with energy F(v) if F is tractable, else on (v, h) with energy E(v, h).
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
@@ -63,7 +63,7 @@ class LangevinChain(NegativePhase):
         self.one_step = Langevin(n_steps=1, step_size=step_size, noise_std=noise_std)
 
     def jointly(self) -> LangevinChain:
-        """Return this chain with steps on (v, h), even if F is tractable."""
+        """Return a copy whose steps move v and h jointly, even if the free energy is tractable."""
         chain = copy.copy(self)
         chain.joint = True
         return chain
@@ -77,19 +77,19 @@ class LangevinChain(NegativePhase):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the variables that chains keep: v, and h if F is not tractable."""
+        """Return the shapes of the chain's variables: v, and also h for joint chains or if F is not tractable."""
         shapes = {"v": energy.event_shape, "h": (energy.h_dim,)}
         return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) and not self.joint else shapes
 
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
-        """Draw the latents' start, shape (B, H), and the noise of their steps; empty for chains without latents."""
+        """Draw initial latents (B, H) and the noise of the Langevin steps on h, or {} for chains without latents."""
         if "h" not in self.shapes(energy):
             return {}
         h = torch.randn((len(v), energy.h_dim), generator=generator, dtype=v.dtype, device=v.device)
         return {"h": h, "steps": self.latent_steps.noise(h, generator)}
 
     def start(self, energy: Energy, v: Tensor, noise: State) -> State:
-        """Return v with, if needed, latents drawn by Langevin steps on E(v, .)."""
+        """Return v and, for chains with latents, h drawn by Langevin steps on E(v, .)."""
         if "h" not in self.shapes(energy):
             return {"v": v}
         return {"v": v, "h": self.latents(energy, v, noise["h"], noise)}
@@ -100,7 +100,7 @@ class LangevinChain(NegativePhase):
         return self.latent_steps.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))[0]
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Draw the noise of each variable, shape (k, n, *its shape).
+        """Draw the noise of k steps for each variable of n chains, shape (k, n, *shape of the variable).
 
         If new chains start from noise, their initial variables are included under ``<name>_start``.
         """
@@ -114,7 +114,7 @@ class LangevinChain(NegativePhase):
         return noise
 
     def begin(self, positive: State, noise: State) -> State:
-        """Return the initial state of new chains, which is the positive phase or the drawn noise."""
+        """Return the initial state of new chains: the positive phase's state, or noise if ``uniform_start`` is set."""
         return positive if self.uniform_start is None else {name: noise[f"{name}_start"] for name in positive}
 
     def run(self, energy: Energy, state: State, noise: State) -> State:
@@ -123,14 +123,14 @@ class LangevinChain(NegativePhase):
         return dict(zip(state, end, strict=True))
 
     def weighted_run(self, energy: Energy, state: State, noise: State) -> tuple[State, Tensor]:
-        """Run k steps, and return the variables after the last one and the log-ratio summed over the steps."""
+        """Run k steps, and return the final variables and the log-ratio of transition densities of all k steps."""
         start = tuple(state.values())
         eps = tuple(noise[name] for name in state)
         end, ratio = self.steps.run_with_ratio(self._total(energy, state), start, eps)
         return dict(zip(state, end, strict=True)), ratio
 
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute v after one step, which has noise only if a random generator is given."""
+        """Compute v after one Langevin step, with noise only if a random generator is given."""
         x = tuple(state.values())
         draw = self.one_step.noise
         noise = tuple(torch.zeros_like(part[None]) if generator is None else draw(part, generator) for part in x)

@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints(pl.Callback):
-    """Saves ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``, and on request keeps some earlier ones.
+    """Saves ``checkpoints/last.ckpt`` and ``checkpoints/best.ckpt``; can also keep earlier checkpoints.
 
     The last checkpoint is written at each validation, after every ``every`` iterations and at the end of the run; the
-    best one when the monitored metric has improved. Lightning's ModelCheckpoint loses the best checkpoint of a run that
-    resumes in another folder, as each command does by default, and raises an error if a validation does not compute
-    the monitored metric.
+    best one is written when the monitored metric has improved. Lightning's ModelCheckpoint loses the best checkpoint of
+    a run that resumes in another folder, as each command does by default, and raises an error if a validation does not
+    compute the monitored metric.
 
     Args:
         save_dir: The run's folder.
@@ -64,25 +64,25 @@ class Checkpoints(pl.Callback):
         self.validation: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value and its iteration, which a resumed run needs."""
+        """Return the best value of the monitored metric so far and its iteration, for resumed runs."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value, unless it is of another metric than the one that is monitored now."""
+        """Restore the earlier run's best value, if that run monitored the same metric."""
         best = state_dict["best"]
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add the values of the last validation, and the names of the loggers' runs, which a resumed run continues."""
+        """Store the values of the last validation, and the names with which the loggers' runs can be resumed."""
         checkpoint["validation"] = dict(self.validation)
         checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Restore the values of the last validation, because a run that resumes at its end has no further one."""
+        """Restore the values of the last validation, because a resumed run without iterations left makes none."""
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Find the direction of the monitored metric, now that all metrics of the run are built."""
+        """Determine whether higher or lower is better for the monitored metric, now that all metrics are built."""
         self.sign = self.sign or direction(self.monitor)
         if not self.sign:
             raise ConfigError(
@@ -90,13 +90,13 @@ class Checkpoints(pl.Callback):
             )
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Copy the checkpoints of the resumed run, also if no iteration was left to train."""
+        """Copy the checkpoints of the resumed run, even if no iterations were left to train."""
         self._take_over(trainer)
 
     def _take_over(self, trainer: pl.Trainer) -> None:
-        """Copy the last and the best checkpoint of the resumed run into this run's folder, once.
+        """Copy the last and the best checkpoint of the resumed run into this run's folder; later calls do nothing.
 
-        It is called when the first minibatch is done: until then the run may be refused.
+        This is called after the first minibatch, because until then checks may refuse the run.
         """
         if trainer.ckpt_path is None:
             return
@@ -116,7 +116,7 @@ class Checkpoints(pl.Callback):
     def _is_best(self, path: Path) -> bool:
         """Return whether a file is the best checkpoint so far.
 
-        It may be a later one, if the run was resumed from an iteration before that checkpoint.
+        The file may hold a later checkpoint, if the run was resumed from an iteration before the best one.
         """
         if self.best is None or not path.is_file():
             return False
@@ -126,17 +126,17 @@ class Checkpoints(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
-            logger.save()  # before the checkpoint, because a run that resumes from it reads the curves up to here
+            logger.save()  # the curves come first, because a run that resumes from the checkpoint reads them
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        """Save the last checkpoint, and keep copies of the newest ones."""
+        """Save the last checkpoint, and keep copies of the latest ``keep`` checkpoints."""
         self._save(trainer, self.last_path)
         if self.keep == 0 or not trainer.is_global_zero:
             return
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
         kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
-        known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # other files are the user's
+        known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # ignore the user's files
         earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones belong to an earlier, longer run
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
@@ -145,7 +145,7 @@ class Checkpoints(pl.Callback):
         return self.every is not None and trainer.global_step % self.every == 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last checkpoint, if it is due; not before a validation, which a run resumed from it would skip."""
+        """Save the last checkpoint if it is due, but not before a validation, because a resumed run would skip it."""
         self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:

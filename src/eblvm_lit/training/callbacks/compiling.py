@@ -23,11 +23,11 @@ __all__ = ["Compiling", "choose", "for_full_minibatches"]
 
 log = logging.getLogger(__name__)
 
-LONG = 5_000  # with at least this many iterations, compilation saves more time than it takes
+LONG = 5_000  # from this number of iterations on, compilation saves more time than it takes
 
 
 def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -> tuple[bool, str]:
-    """Return whether to compile, and the reason in words.
+    """Return whether to compile, and the reason as a sentence.
 
     ``auto`` compiles runs of 5,000 iterations or more. Compilation takes 12 to 40 s on one core. In each iteration it
     saves 0.9 ms (DSM) to 6.7 ms (BiDSM, K = N = 5) on the checkerboard, and 22 ms on Frey faces.
@@ -55,7 +55,7 @@ def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -
 
 
 def missing_compiler(device: torch.device) -> str | None:
-    """Return the reason why nothing can be compiled on a device; None if something can."""
+    """Return why compilation for a device is impossible; None if it is possible."""
     if torch.__version__ < (2, 14):
         return f"torch {torch.__version__} cannot compile an iteration, and 2.14 can"
     if device.type == "cpu":
@@ -86,7 +86,7 @@ class Compiling(pl.Callback):
 
 
 def for_full_minibatches(method: Method, full: int, may_fail: bool) -> Callable[..., dict[str, Tensor]]:
-    """Return a function that runs iterations compiled for minibatches of one size, and eagerly for all others.
+    """Return a function that runs compiled iterations for full minibatches, and eager iterations for all others.
 
     Args:
         method: The method.

@@ -20,20 +20,20 @@ __all__ = ["ExponentialAverage", "averaged_of"]
 
 log = logging.getLogger(__name__)
 
-STATISTICS = ("running_mean", "running_var")  # ends of the names of batch normalisation's statistics
+STATISTICS = ("running_mean", "running_var")  # suffixes of the names of batch normalisation's buffers
 
 
 class ExponentialAverage(pl.Callback):
-    r"""Computes exponential moving averages of all parameters p, and of the running statistics of normalisation layers.
+    r"""Computes exponential moving averages of all parameters and of the running statistics of normalisation layers.
 
     .. math:: \bar p_0 = p_0, \quad \bar p_t = \gamma_t \bar p_{t-1} + (1 - \gamma_t)\, p_t, \qquad
         \gamma_t = \min\left(\gamma, \frac{1 + t}{10 + t}\right)
 
-    The decay warms up: with gamma = 0.999 from the start, the initial values would have a weight of 0.55 in the average
-    after 600 iterations. Other buffers, such as persistent chains, are not averaged. Training and validation use the
-    parameters themselves; ``eval_weights=ema`` computes the final metrics with the averages. References: Bao et al.
-    2021, code, for deep models, with gamma = 0.999; the warm-up as in TensorFlow's ExponentialMovingAverage and
-    diffusers' EMAModel.
+    Here p_t is a parameter or statistic after t iterations. The decay warms up: with gamma = 0.999 from the start, the
+    initial values would have a weight of 0.55 in the average after 600 iterations. Other buffers, such as persistent
+    chains, are not averaged. Training and validation use the parameters themselves; ``eval_weights=ema`` computes the
+    final metrics with the averages. References: Bao et al. 2021, code, for deep models, with gamma = 0.999; the warm-up
+    as in TensorFlow's ExponentialMovingAverage and diffusers' EMAModel.
 
     Lightning's EMAWeightAveraging validates with the averages and makes them the parameters at the end. With five
     iterations in a batch it never updates, because it waits for global_step - 1 to be a multiple of its period.
@@ -59,7 +59,7 @@ class ExponentialAverage(pl.Callback):
         self.iteration = 0
 
     def follow(self, live: Mapping[str, Tensor], iteration: int) -> None:
-        """Update the averages with the values after an iteration, or start from them; a repeated call does nothing.
+        """Update the averages, or start them at the first call; a second call after the same iteration does nothing.
 
         Args:
             live: The current values of the parameters and statistics, by name.
@@ -77,7 +77,7 @@ class ExponentialAverage(pl.Callback):
         self.iteration = iteration
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Load the averages in a checkpoint; if it has none, they start from its parameters."""
+        """Load the averages from a checkpoint or, if it contains none, start them from the checkpoint's parameters."""
         self.averages = dict(checkpoint.get(AVERAGES, {}))
         self.iteration = checkpoint["eblvm_lit"]["iteration"]
         if not self.averages:
@@ -90,17 +90,17 @@ class ExponentialAverage(pl.Callback):
         self.follow(live, trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Update the averages with the current values."""
+        """Update the averages with the current parameters and statistics."""
         self.follow(averaged_of(pl_module), trainer.global_step)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:
-        """Add the averages after the current iteration to the checkpoint."""
+        """Update the averages after the current iteration, and add them to the checkpoint."""
         self.follow(averaged_of(pl_module), trainer.global_step)
         checkpoint[AVERAGES] = self.averages
 
 
 def averaged_of(method: Method) -> dict[str, Tensor]:
-    """Return the current parameters, running means and running variances of a method, by their names in ``state_dict``.
+    """Return a method's current parameters, running means and running variances by their names in ``state_dict``.
 
     The tensors are not copies: they change as training goes on.
     """

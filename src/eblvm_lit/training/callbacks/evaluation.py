@@ -48,7 +48,7 @@ class Evaluation(pl.Callback):
         self.at_validation = [name for name in at_validation if name in self.metrics]
         self.intervals = dict(intervals or {})
         self.waiting = False
-        self._given: list[str] = []  # the names of the metrics that the last validation logged
+        self._given: list[str] = []  # names of the metrics logged by the last validation
         for key, names, known in (("at_validation", at_validation, metrics), ("intervals", intervals, at_validation)):
             if unknown := sorted(set(names or ()) - set(known)):
                 raise ConfigError(
@@ -56,7 +56,7 @@ class Evaluation(pl.Callback):
                 )
 
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
-        """Return, by name, how numbers with several estimators are computed; see :meth:`Metric.describe`."""
+        """Describe how each number that has several estimators is computed; see :meth:`Metric.describe`."""
         described: dict[str, str] = {}
         for metric in self.metrics.values():
             described |= metric.describe(method, data)
@@ -65,9 +65,9 @@ class Evaluation(pl.Callback):
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
     ) -> dict[str, float]:
-        """Compute metrics of one split, with random numbers that depend on the seed, the split and the metric.
+        """Compute metrics on one split, with random numbers that depend on the seed, the split and the metric.
 
-        The result has the names ``<split>/<metric>``. Several processes compute collective metrics together, and divide
+        The results are named ``<split>/<metric>``. Several processes compute collective metrics together, and divide
         the other metrics among them.
         """
         rank, size = rank_and_size()
@@ -89,12 +89,12 @@ class Evaluation(pl.Callback):
         return self.compute(method, data, "test", list(self.metrics))
 
     def figures(self) -> dict[str, Figure]:
-        """Return the figures of metrics that draw their results, by the metric's name; see :meth:`Metric.figure`."""
+        """Return the figures that metrics draw of their results, by metric name; see :meth:`Metric.figure`."""
         drawn = {name: metric.figure() for name, metric in self.metrics.items()}
         return {name: figure for name, figure in drawn.items() if figure is not None}
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Let every metric check that its files and data are there, so that the run does not fail at its end."""
+        """Let each metric check its files and data before training, so that the run does not fail at its end."""
         between = trainer.val_check_interval * trainer.datamodule.iterations_per_batch
         for name, interval in self.intervals.items():
             if interval % between:
@@ -108,7 +108,7 @@ class Evaluation(pl.Callback):
             metric.prepare(pl_module, trainer.datamodule)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Log the metrics of the validation split that are due; ``Checkpoints`` may monitor them.
+        """Log the validation metrics that are due, so that ``Checkpoints`` can monitor them.
 
         Values of the previous validation are removed from the trainer's metrics, because the parameters have changed.
         """

@@ -32,7 +32,7 @@ class Figures(pl.Callback):
     Args:
         figures: The figures by name; those that do not apply are named in the log.
         save_dir: The run's folder.
-        at_validation: Whether they are also drawn at each validation, as ``density_000600.png`` after 600 iterations.
+        at_validation: Whether to draw figures at each validation, too, as ``density_000600.png`` after 600 iterations.
         formats: The file formats of each figure: ``png``, ``pdf``, ``svg``.
 
     Raises:
@@ -85,7 +85,7 @@ class Figures(pl.Callback):
         return paths
 
     def _save(self, name: str, figure: Figure, iteration: int | None) -> list[Path]:
-        """Save a figure in all formats, with copies under the number of an iteration if it is given.
+        """Save a figure in all formats; if an iteration is given, also save copies with this number in the file names.
 
         Returns the PNG files without the number.
         """
@@ -96,7 +96,7 @@ class Figures(pl.Callback):
         return [file for file in files if file.suffix == ".png"]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Let each figure check that the files it needs are there."""
+        """Check that the files that the figures need exist."""
         self.figures = applicable("figures", self.figures, pl_module, trainer.datamodule)
         for figure in self.figures.values():
             figure.prepare()
@@ -105,7 +105,7 @@ class Figures(pl.Callback):
         """Draw the figures, if ``at_validation`` is true."""
         if self.at_validation:
             for logger in trainer.loggers:
-                logger.save()  # the figure of learning curves reads the logger's file
+                logger.save()  # write the file that the learning curves are drawn from
             if rank_and_size()[0] == 0:
                 paths = self.draw(pl_module, trainer.datamodule, trainer.global_step)
                 log_figures(trainer.loggers, paths, trainer.global_step)

@@ -24,8 +24,8 @@ class LogCurves(
 ):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
 
-    They are logged every ``trainer.log_every_n_steps`` iterations; in between, the CPU does not wait for the device. It
-    also logs ``val/loss`` at each validation, which Lightning would log one iteration too early.
+    They are logged every ``trainer.log_every_n_steps`` iterations; in between, the CPU does not wait for the device.
+    ``val/loss`` is logged at each validation; Lightning would log it one iteration too early.
 
     Attributes:
         rates: The iteration rates logged so far, without validations and the first batch, which may compile.
@@ -38,7 +38,7 @@ class LogCurves(
         self._since: tuple[int, float] | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Reset the clock of the iteration rate, which starts after the first batch."""
+        """Reset the timer of the iteration rate, so that the measurement starts after the first batch."""
         self._since = None
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""The callback that stops a run at a loss, gradient or parameter that is NaN or infinite."""
+"""The callback that stops a run when a loss, gradient or parameter is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class StopOnNonFinite(pl.Callback):
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
-        # a quantity with a failure_hint is the cause, and the other broken ones are its consequences
+        # a quantity with a failure_hint is the cause; the other non-finite quantities are consequences
         hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
-        # a term of the loss is more informative than the sum
+        # a single term of the loss is more informative than the total loss
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
         name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
-        if name is not None:  # None: all numbers are finite, and only their sum overflows
+        if name is not None:  # None means that all numbers are finite and only their sum overflows
             level, _, quantity = name.partition("_")
             raise NonFiniteError(
                 f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
@@ -68,17 +68,17 @@ class StopOnNonFinite(pl.Callback):
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Check the iterations of this batch that are due."""
+        """Check those iterations of this batch for which a check is due."""
         for iteration, record in pl_module.records.items():
             if iteration % self.every == 0:
                 self._check(pl_module, iteration, record)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Check the parameters before they are validated."""
+        """Check the parameters before a validation."""
         self.check_parameters(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Check the validation loss before a checkpoint is saved: it may overflow for finite parameters."""
+        """Check the validation loss before a checkpoint is saved: it can overflow even if all parameters are finite."""
         loss = trainer.callback_metrics["val/loss"].item()
         if not math.isfinite(loss):
             raise NonFiniteError(f"val/loss is {loss} at iteration {pl_module.iterations_done}: {HINT}")
@@ -88,5 +88,5 @@ class StopOnNonFinite(pl.Callback):
         self.check_parameters(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Check the parameters before they are tested."""
+        """Check the parameters before the final test."""
         self.check_parameters(pl_module)

@@ -1,4 +1,4 @@
-"""The callback that saves a checkpoint and stops the run when a signal asks for it."""
+"""The callback that saves a checkpoint and stops the run when it receives a signal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Preemption(pl.Callback):
         save_dir: The run's folder.
 
     Raises:
-        InterruptedRunError: At the end of the iteration, or of the validation, in which the signal came.
+        InterruptedRunError: At the end of the iteration or validation during which the signal was received.
     """
 
     def __init__(self, *, save_dir: str) -> None:
@@ -59,17 +59,17 @@ class Preemption(pl.Callback):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.received = number
-        # a single process stops after the current iteration; several processes finish their batch together
+        # a single process stops after the current iteration; several processes stop together after the current batch
         self._method.stopping = rank_and_size()[1] == 1
         if number == signal.SIGINT:
             signal.signal(number, self._before.pop(number))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Install the signal handlers, in place of Lightning's."""
+        """Install the signal handlers, which replace Lightning's handlers."""
         self.received = 0
         self._method = pl_module
         pl_module.stopping = False
-        if threading.current_thread() is threading.main_thread():  # Python allows signal handlers only there
+        if threading.current_thread() is threading.main_thread():  # the only thread that may set handlers
             self._before = {number: signal.signal(number, self._receive) for number in stopping_signals()}
 
     def _restore(self) -> None:
@@ -77,7 +77,7 @@ class Preemption(pl.Callback):
             signal.signal(*self._before.popitem())
 
     def _save_and_stop(self, trainer: pl.Trainer, *, leave: bool = True) -> None:
-        """Save a checkpoint and stop, if any process has received a signal; all processes call this together."""
+        """Save a checkpoint and stop if any process has received a signal; all processes must call this method."""
         number = largest_over_ranks(self.received)
         if number:
             self.received = number
@@ -90,16 +90,16 @@ class Preemption(pl.Callback):
                 )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and stop, if a signal has come; before a validation only save, as a resumed run would skip it."""
+        """Save and stop after a signal; if a validation is next, only save, because a resumed run would skip it."""
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         self._save_and_stop(trainer, leave=not validates)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Save a checkpoint and stop, if a signal has come."""
+        """Save a checkpoint and stop if a signal has been received."""
         self._save_and_stop(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Remove the signal handlers, and stop if a signal came after the last validation."""
+        """Remove the signal handlers, and stop if a signal was received after the last validation."""
         self._restore()
         self._save_and_stop(trainer)
 

@@ -17,9 +17,9 @@ __all__ = ["IterationBar"]
 
 
 class IterationBar(RichProgressBar):
-    """Shows Lightning's bar, counting iterations of ``max_steps`` instead of batches of an endless epoch.
+    """Shows Lightning's progress bar; it counts iterations up to ``max_steps`` instead of batches of an endless epoch.
 
-    The losses stand beside the bar. If the output goes to a file, where Lightning's bar shows nothing, this callback
+    The bar also shows the losses. If the output goes to a file, where Lightning's bar shows nothing, this callback
     prints a line at each validation.
 
     Args:
@@ -34,14 +34,14 @@ class IterationBar(RichProgressBar):
         self._printed = (0.0, 0)  # the time and the iteration of the last printed line
 
     def setup(self, trainer: pl.Trainer, pl_module: Method, stage: str) -> None:
-        """Choose between the bar and printed lines; only the first process shows either."""
+        """Choose between the bar and printed lines; only the first process shows them."""
         super().setup(trainer, pl_module, stage)
         if self._prints or (self.is_enabled and not get_console().is_terminal):
             self._prints = True
             self.disable()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Start the clock of the iteration rate."""
+        """Start the timer of the iteration rate."""
         self._printed = (time.monotonic(), trainer.global_step)
         super().on_train_start(trainer, pl_module)
 
@@ -60,7 +60,7 @@ class IterationBar(RichProgressBar):
         return {name: value.item() for name, value in losses.items()}
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, outputs: Any, batch: Any, i: int) -> None:  # noqa: ARG002
-        """Update the bar, if an update is due."""
+        """Update the bar if an update is due."""
         if self.is_enabled and time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
             super().on_train_batch_end(trainer, pl_module, outputs, batch, trainer.global_step - 1)

@@ -1,4 +1,4 @@
-"""The callback that refuses, before and after the first iterations, methods that would silently train wrongly."""
+"""The callback that refuses methods that would silently train wrongly, before and after the first iterations."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class StartChecks(pl.Callback):
-    """Checks minibatch sizes, the shape of energies, batch normalisation, and that each parameter is optimized.
+    """Checks minibatch sizes, the shape of energies, batch normalisation, and that each parameter is trained.
 
-    After three iterations it also checks that gradients are not zero. In the first iteration they may be: those of a
-    network behind a layer that is initialised with zeros, and those of BiDVL's generator.
+    After three iterations it also checks that gradients are not zero. In the first iteration some may be zero: those of
+    a network followed by a layer that is initialised with zeros, and those of BiDVL's generator.
 
     Raises:
         ConfigError: When training starts, if a check fails; after three iterations, if all gradients of a group are
@@ -35,7 +35,7 @@ class StartChecks(pl.Callback):
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Make all checks that need no iteration."""
+        """Make all checks that are possible before the first iteration."""
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         for n in data.batch_sizes():
             pl_module.check_batch_size(n)
@@ -51,7 +51,7 @@ class StartChecks(pl.Callback):
 
 
 def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
-    """Refuse minibatches and methods that several processes cannot share.
+    """Raise an error if the minibatches or the method cannot be divided among several processes.
 
     A run also checks this before it starts the other processes, because starting them takes a minute. Only the last
     minibatch of an epoch may be too small to be divided; if all were, all processes would do the same work.
@@ -68,7 +68,7 @@ def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
 
 
 def refuse_local_statistics(method: Method) -> None:
-    """Refuse torch's batch normalisation, whose statistics would be those of one process among several."""
+    """Raise an error for torch's batch normalisation, because each process would compute its own statistics."""
     for name, part in local_batch_norms(method).items():
         raise ConfigError(
             f"{name} is torch's {type(part).__name__}, whose statistics would be those of one device: use "
@@ -77,7 +77,7 @@ def refuse_local_statistics(method: Method) -> None:
 
 
 def refuse_unmoved(method: Method) -> None:
-    """Refuse a parameter that requires a gradient and is in no parameter group, unless its network is fixed."""
+    """Raise an error for trainable parameters that are in no parameter group and not in a fixed network."""
     networks = method.networks()
     known = {id(p) for name in method.fixed for p in networks[name].parameters()}
     for group in method.groups.values():
@@ -91,7 +91,7 @@ def refuse_unmoved(method: Method) -> None:
 
 
 def refuse_still(method: Method) -> None:
-    """Refuse a parameter group whose gradients were exactly zero in all recorded iterations.
+    """Raise an error for a parameter group whose gradients were exactly zero in all recorded iterations.
 
     Single tensors without a gradient are only named in the log. A tensor has had no gradient if the moving means of its
     optimizer are zero. Tensors with one element are not named, because the additive constant of an energy cancels in
@@ -114,17 +114,17 @@ def refuse_still(method: Method) -> None:
 
 
 def refuse_shape(energy: Energy, v: Tensor) -> None:
-    """Refuse an energy that does not return one value for each example: after broadcasting, it would train wrongly.
+    """Raise an error unless an energy returns one value per example: broadcasting would silently change the loss.
 
     Args:
         energy: The energy.
         v: A training example, shape (1, *event), floats.
     """
-    # a number of examples that equals no other size, so that shapes are not confused
+    # choose a number of examples that differs from all other sizes, so that dimensions cannot be confused
     n = next(n for n in (5, 6, 7, 8) if n not in (*energy.event_shape, energy.h_dim))
     dtype = next((p.dtype for p in energy.parameters()), v.dtype)
     v = v.to(dtype).expand(n, *v.shape[1:])
-    copied = copy.deepcopy(energy).eval()  # a copy, so that the forward pass changes no buffer of the energy itself
+    copied = copy.deepcopy(energy).eval()  # a forward pass may change buffers: use a copy
     with torch.no_grad():
         found = {"energy(v, h)": copied.energy(v, v.new_zeros(n, energy.h_dim)).shape}
         if isinstance(copied, MarginalEnergy):

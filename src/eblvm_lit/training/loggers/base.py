@@ -21,12 +21,12 @@ from eblvm_lit.training.loggers.wandb import WandbRun
 
 __all__ = ["figure_tag", "log_figures", "log_results", "logging_to", "resume_runs", "run_names", "upload_checkpoints"]
 
-# The loggers whose runs have a name or id, by which a resumed run continues them.
+# Loggers whose runs have a name or an id, which a resumed run needs for continuing them.
 NAMED = (WandbRun, MLFlowRun, TrackioRun)
 
 
 def figure_tag(path: Path, iteration: int) -> str:
-    """Return the name under which a figure is logged, which is the same at all iterations.
+    """Return the name under which a figure is logged, without the number of the iteration.
 
     Example:
         >>> figure_tag(Path("figures/density.png"), 600), figure_tag(Path("figures/density_000600.png"), 600)
@@ -37,7 +37,7 @@ def figure_tag(path: Path, iteration: int) -> str:
 
 @rank_zero_only
 def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int) -> None:
-    """Log figures to the loggers that show them.
+    """Log figures to all loggers that support images.
 
     Args:
         loggers: The loggers of the trainer.
@@ -51,16 +51,16 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
             elif isinstance(logger, TensorBoardLogger):
                 pixels = np.asarray(Image.open(path).convert("RGB"))
                 logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
-                logger.experiment.flush()  # the last figures are logged after Lightning has closed the logger
+                logger.experiment.flush()  # Lightning closes the logger before the last figures
 
 
 def run_names(loggers: Sequence[Logger]) -> dict[str, Any]:
-    """Return the names of the runs that loggers have started, for :func:`resume_runs`."""
+    """Return the names of the runs that the loggers have started; :func:`resume_runs` needs them."""
     return {type(logger).__name__: logger.version for logger in loggers if isinstance(logger, NAMED)}
 
 
 def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Path, iteration: int) -> None:
-    """Let the loggers continue their runs; this is called before anything is logged.
+    """Let the loggers continue their runs; call this before anything is logged.
 
     Args:
         loggers: The loggers of the trainer.
@@ -77,7 +77,7 @@ def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Pat
 
 @contextmanager
 def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """End the runs of the loggers at the end of the block, so that the next job of this process starts its own.
+    """End the loggers' runs when the block exits, so that the next job in this process starts new runs.
 
     Args:
         loggers: The loggers of a run.
@@ -91,7 +91,7 @@ def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = Non
         failed = False
     finally:
         for logger in loggers:
-            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer that would end the run
+            if isinstance(logger, MLFlowRun):  # without a trainer, nothing else ends the run
                 logger.finalize("failed" if failed else "success")
         if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
             wandb.finish(exit_code=int(failed))
@@ -99,7 +99,7 @@ def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = Non
 
 @rank_zero_only
 def upload_checkpoints(loggers: Sequence[Logger], folder: Path) -> None:
-    """Upload the checkpoints in the folder of a run, with each logger that is configured to do so."""
+    """Upload the checkpoints in the folder of a run with each logger for which this is enabled."""
     for logger in loggers:
         if isinstance(logger, WandbRun) and logger.log_checkpoints:
             logger.upload_checkpoints(folder)

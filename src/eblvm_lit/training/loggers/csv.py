@@ -23,7 +23,7 @@ def read_rows(path: str | Path) -> list[dict[str, float]]:
 
 
 def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
-    """Return a dictionary from iterations to the rows of a file, up to an iteration; empty if there is no file."""
+    """Return the rows of a file up to ``iteration``, keyed by iteration; empty if there is no file."""
     if not path.is_file():
         return {}
     rows = {int(row.pop("iteration")): row for row in read_rows(path)}
@@ -57,18 +57,18 @@ class CSVCurves(Logger):
 
     @property
     def name(self) -> str:
-        """The name of the logger, which Lightning requires."""
+        """The name of the logger, required by Lightning."""
         return "csv"
 
     @property
     def version(self) -> str:
-        """An empty version, which Lightning requires."""
+        """An empty version, required by Lightning."""
         return ""
 
     @property
     @rank_zero_experiment
     def experiment(self) -> CSVCurves:
-        """The logger itself, as it has no other object to log to."""
+        """The logger itself, because there is no other object to log to."""
         return self
 
     def resume(self, folder: Path, iteration: int) -> None:
@@ -87,7 +87,7 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing, because ``config.yaml`` in the run's folder has the settings."""
+        """Do nothing, because ``config.yaml`` in the run's folder contains the settings."""
 
     @rank_zero_only
     def save(self) -> None:
@@ -102,6 +102,6 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:  # noqa: ARG002 - Lightning's signature
-        """Write the file if there are unsaved rows; otherwise do not touch it, as the run may have been refused."""
+        """Write the file if there are unsaved rows; a run that fails before it logs must not change the file."""
         if self._unsaved:
             self.save()

@@ -16,7 +16,7 @@ __all__ = ["MLFlowRun"]
 
 
 class MLFlowRun(MLFlowLogger):
-    """Lightning's logger for MLflow, with this package's tags, figures, and runs that can be resumed.
+    """Lightning's MLflow logger, extended by this package's tags, by figures, and by runs that can be resumed.
 
     Args:
         experiment_name: The name of the MLflow experiment.
@@ -25,23 +25,23 @@ class MLFlowRun(MLFlowLogger):
     """
 
     def __init__(self, *, experiment_name: str, tracking_uri: str, run_name: str | None = None) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # otherwise MLflow sends data on its usage
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # otherwise MLflow sends usage statistics
         job = Job.current()
         tags = {"job": job.kind, "group": job.group or "", **job.choices}
         super().__init__(experiment_name, run_name or job.name, tracking_uri, tags)
 
     def resume(self, run_id: str | None) -> None:
-        """Continue an earlier run of MLflow; this is called before anything is logged."""
+        """Continue an earlier MLflow run; call this before anything is logged."""
         self._run_id = run_id
 
     @rank_zero_only
     def log_hyperparams(self, params: Any) -> None:
-        """Log the configuration once: MLflow raises an error if a value changes, as ``ckpt`` does on resuming."""
+        """Log the configuration only once: MLflow refuses changed values, and a resumed run changes ``ckpt``."""
         if not self.experiment.get_run(self.run_id).data.params:
             super().log_hyperparams(params)
 
     @rank_zero_only
     def log_image(self, key: str, images: Sequence[str], step: int | None = None) -> None:
-        """Log image files, with the arguments of Lightning's logger for W&B."""
+        """Log image files; the arguments are the same as in Lightning's W&B logger."""
         for image in images:
             self.experiment.log_image(self.run_id, Image.open(image), key=key, step=step)

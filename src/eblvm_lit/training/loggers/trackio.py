@@ -17,7 +17,7 @@ __all__ = ["TrackioRun"]
 
 
 class TrackioRun(Logger):
-    """Logs curves, figures and settings to Trackio, for which Lightning 2.6 has no logger.
+    """Logs curves, figures and settings to Trackio; Lightning 2.6 has no logger for it.
 
     Args:
         save_dir: The folder of the run.
@@ -36,7 +36,7 @@ class TrackioRun(Logger):
 
     @property
     def name(self) -> str:
-        """The name of the project, as in Lightning's logger for W&B."""
+        """The name of the project, as in Lightning's W&B logger."""
         return self._options["project"]
 
     @property
@@ -46,12 +46,12 @@ class TrackioRun(Logger):
 
     @property
     def experiment(self) -> Any:
-        """The run of Trackio, which starts at the first access."""
+        """The Trackio run, which is started when this property is first accessed."""
         if self._run is None:
             trackio = importlib.import_module("trackio")
             hub = vars(importlib.import_module("huggingface_hub.constants"))
             offline = hub["HF_HUB_OFFLINE"]
-            try:  # otherwise even a run that stays on this machine asks the Hub for the owner of the stored token
+            try:  # offline mode, because Trackio asks the Hub for the token's owner even if the run stays local
                 hub["HF_HUB_OFFLINE"] = offline or self._options["space_id"] is None
                 self._run = trackio.init(name=self._name, **self._options)
             finally:
@@ -59,7 +59,7 @@ class TrackioRun(Logger):
         return self._run
 
     def resume(self, name: str | None) -> None:
-        """Continue an earlier run of Trackio; this is called before anything is logged."""
+        """Continue an earlier Trackio run; call this before anything is logged."""
         self._name = name or self._name
         self._options["resume"] = "allow"
 
@@ -75,6 +75,6 @@ class TrackioRun(Logger):
 
     @rank_zero_only
     def log_image(self, key: str, images: Sequence[str], step: int | None = None) -> None:
-        """Log image files, with the arguments of Lightning's logger for W&B."""
+        """Log image files; the arguments are the same as in Lightning's W&B logger."""
         for image in images:
             self.log_metrics({key: importlib.import_module("trackio").Image(image)}, step)

@@ -17,7 +17,7 @@ __all__ = ["WandbRun"]
 
 
 class WandbRun(WandbLogger):
-    """Lightning's logger for W&B, with this package's tags, ``iteration`` as x axis, and best values in the summary.
+    """Lightning's W&B logger, extended by tags, by ``iteration`` as the x axis, and by best values in the summary.
 
     The runs of one experiment and one sweep form a group. A resumed run continues the same W&B run.
 
@@ -62,21 +62,21 @@ class WandbRun(WandbLogger):
             tags=[tag[:64] for tag in tags],
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
-            mode=mode,  # Lightning's "offline" sets an environment variable that outlives this run
-            # otherwise W&B prints up to thirty lines for each job
+            mode=mode,  # not Lightning's "offline", which sets an environment variable for later runs
+            # without these settings W&B prints up to thirty lines per job
             settings={"quiet": True, "silent": mode == "offline"},
         )
-        self._wandb_init.pop("anonymous", None)  # a default of Lightning about which W&B warns
+        self._wandb_init.pop("anonymous", None)  # W&B warns about this default of Lightning
         self.log_checkpoints = log_checkpoints
         self._defined: set[str] = set()
 
     def resume(self, run_id: str | None) -> None:
-        """Continue an earlier W&B run; this is called before anything is logged."""
+        """Continue an earlier W&B run; call this before anything is logged."""
         self._id = self._wandb_init["id"] = run_id
 
     def upload_checkpoints(self, folder: Path) -> None:
         """Upload the checkpoints in the folder of a run as one artifact."""
-        import wandb  # imported here, because it takes a second, which runs with other loggers save
+        import wandb  # imported here, because the import takes a second and other loggers do not need it
 
         artifact = wandb.Artifact(f"checkpoint-{self.version}", type="model")
         artifact.add_dir(str(folder / "checkpoints"))
