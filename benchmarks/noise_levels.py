@@ -135,19 +135,27 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000, help="iterations of each training")
     parser.add_argument("--data", default=",".join(SETS), help="sets of points, separated by commas")
     parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas")
+    parser.add_argument("--list", action="store_true", help="only name the rows")
     given = parser.parse_args()
+    wanted = [
+        (name, method, int(seed))
+        for seed in given.seeds.split(",")
+        for name in given.data.split(",")
+        for method in given.methods.split(",")
+    ]
+    if given.list:
+        print(*wanted, sep="\n")
+        return
     torch.set_num_threads(1)
     logging.getLogger("eblvm_lit").setLevel(logging.ERROR)
     file = OUTPUT / f"rows_{given.steps}.jsonl"
     OUTPUT.mkdir(parents=True, exist_ok=True)
     known = {(row["data"], row["method"], row["seed"]) for row in rows_of(file)}
-    for seed in map(int, given.seeds.split(",")):
-        for name in given.data.split(","):
-            for method in given.methods.split(","):
-                if (name, method, seed) not in known:
-                    row = measured(name, method, seed, given.steps)
-                    with file.open("a") as lines:
-                        lines.write(json.dumps(row) + "\n")
+    for name, method, seed in wanted:
+        if (name, method, seed) not in known:
+            row = measured(name, method, seed, given.steps)
+            with file.open("a") as lines:
+                lines.write(json.dumps(row) + "\n")
     print(table(rows_of(file)))
 
 

@@ -26,8 +26,8 @@ def drawn(energy, n_corrections):
     return eblvm_lit.Sampler(dynamics=flow, batch_size=N).draw(energy.of_data(), range(N), seed=0)
 
 
-def right(v, log_level):
-    """Compute log p(class|v) of a classifier that tells right from left."""
+def right(v, _):
+    """Compute log p(class|v) of a classifier of clean points that tells right from left."""
     return torch.nn.functional.logsigmoid(8 * v[:, 0])
 
 

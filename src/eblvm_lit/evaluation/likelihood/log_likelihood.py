@@ -139,7 +139,7 @@ class LogLikelihood(
         return OWN if self.own.supports(energy, posterior) else self.of_one_level(energy)
 
     def of_one_level(self, energy: object) -> str | None:
-        """Describe how log Z is computed without other noise levels; return None if it cannot be computed.
+        """Describe in words how log Z is computed from one noise level only, as :meth:`estimator` does.
 
         Example:
             >>> LogLikelihood().of_one_level(GRBM(v_dim=2, h_dim=3))
@@ -169,9 +169,9 @@ class LogLikelihood(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method on a split; computations that take minutes are made only on the test split.
+        """Evaluate a method on a split; what takes minutes is computed only on the test split.
 
-        These are Hamiltonian moves, and log Z of models of every noise level for images.
+        These are the log-likelihoods by Hamiltonian moves, and those of images by models of every noise level.
         """
         how = self.estimator(method.parts.energy, method.parts.posterior)
         if split == "val" and (how == MOVES or (how == OWN and data.image_shape is not None)):
