@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-__all__ = ["SENTENCE", "fitted", "fitting_words"]
+__all__ = ["SENTENCE", "fitted", "fitting_words", "with_own_model"]
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,20 @@ def fitting_words(words: Sequence[str]) -> list[str]:
         kind = fitted_kind(cfg)
     except (HydraException, EblvmError, ValueError):
         return []
-    return [f"kind={kind}"]
+    return [f"kind={with_own_model(kind, words)}"]
+
+
+def with_own_model(kind: str, words: Sequence[str]) -> str:
+    """Return the option of the group ``kind`` for a command that may name a model of its own.
+
+    ``points`` sets keys of its model, which other models do not have. The settings of ``vectors`` are right for points,
+    too, and leave the model open.
+
+    Example:
+        >>> with_own_model("points", ["model=grbm"]), with_own_model("points", ["method=dsm"])
+        ('vectors', 'points')
+    """
+    return "vectors" if kind == "points" and any(word.startswith("model=") for word in words) else kind
 
 
 def fitted(
@@ -85,7 +98,7 @@ def fitted(
         return cfg
     if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
         return cfg  # the run will refuse this configuration
-    word = f"kind={fitted_kind(cfg)}"
+    word = f"kind={with_own_model(fitted_kind(cfg), overrides)}"
     found = compose_again(word)
     log.info(SENTENCE, word)
     return found
