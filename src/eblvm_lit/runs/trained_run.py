@@ -348,12 +348,14 @@ class TrainedRun:
         energy = self.energy
         if encoding is None and not isinstance(energy, ConditionalEnergy):
             raise ConfigError(f"{type(self.method).__name__} has no latents: train one with a posterior, as bidsm.")
-        points = self._points(v)
+        # In float64, because the rounding of float32 would depend on which other examples are in the batch.
+        points = self._points(v, torch.float64)
         if encoding is None:
-            return alike(by_rows(cast(ConditionalEnergy, energy).latent_mean, ROWS, points), v)
-        points = points.to(tensor_of(encoding, points.device))  # the encoder may have a different dtype
-        with eval_mode(encoding):
-            return alike(by_rows(encoding, ROWS, points), v)
+            latents = by_rows(in_float64(cast(ConditionalEnergy, energy)).latent_mean, ROWS, points)
+        else:
+            with eval_mode(encoding):
+                latents = by_rows(in_float64(encoding), ROWS, points)
+        return alike(latents.to(self._like.dtype), v)
 
     @overload
     def free_energy(self, v: Tensor) -> Tensor: ...
