@@ -13,6 +13,7 @@ import eblvm_lit
 from eblvm_lit import ConfigError, DataError, Gibbs, Langevin
 from eblvm_lit.cli import sample
 from eblvm_lit.cli.compose import composed
+from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.runs import run as runtime
 from eblvm_lit.runs.trained_run import TrainedRun
 from helpers.shell import configure
@@ -96,7 +97,7 @@ def test_examples_of_every_kind_give_the_same_numbers_and_arrays_give_arrays(tra
             assert isinstance(array, np.ndarray)
             np.testing.assert_array_equal(array, expected.numpy())
         assert torch.equal(function(dataset), expected)
-    assert torch.equal(trained.latents(v), trained.posterior.mean(v).detach())
+    assert torch.equal(trained.latents(v), in_float64(trained.posterior).mean(v.double()).float())
     torch.testing.assert_close(trained.free_energy(v), -trained.log_likelihood(v) - trained.log_partition()[0])
     with pytest.raises(ConfigError, match=r"^Column 'name' of v holds no numbers"):
         trained.score(frame.assign(name="a"))
