@@ -81,16 +81,16 @@ def masses_error(energy: MarginalEnergy) -> float:
     return 0.5 * float((shares - truth.weights).abs().sum())
 
 
-def measured(name: str, method: str, seed: int, steps: int) -> Row:
-    """Train one model on one set of points, and measure it."""
+def measured(name: str, method: str, seed: int, steps: int, more: str = "") -> Row:
+    """Train one model on one set of points, with more words of the command line, and measure it."""
     folder = OUTPUT / f"{name}_{method}_{seed}"
     shutil.rmtree(folder, ignore_errors=True)
-    words = (f"method={method}", f"seed={seed}", f"trainer.max_steps={steps}", "method.compile=false")
+    words = (f"method={method}", f"seed={seed}", f"trainer.max_steps={steps}", "method.compile=false", *more.split())
     begin = time.process_time()
     run = eblvm_lit.train(
         [*RUN, *data_of(name), *words, "optimizer.lr=2e-3", "data.batch_size=128", f"run_dir={folder}"]
     )
-    row: Row = {"data": name, "method": method, "seed": seed, "seconds": time.process_time() - begin}
+    row: Row = {"data": name, "method": method, "seed": seed, "words": more, "seconds": time.process_time() - begin}
     metric = LogLikelihood(quadrature=VisibleQuadrature(tolerance=1e-3), hamiltonian_ais=HamiltonianAIS(n_betas=300))
     generator = torch.Generator().manual_seed(seed)
     try:
@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000, help="iterations of each training")
     parser.add_argument("--data", default=",".join(SETS), help="sets of points, separated by commas")
     parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas")
+    parser.add_argument("--words", default="", help="more words of the command line, for all trainings")
     parser.add_argument("--list", action="store_true", help="only name the rows")
     given = parser.parse_args()
     wanted = [
@@ -150,13 +151,13 @@ def main() -> None:
     logging.getLogger("eblvm_lit").setLevel(logging.ERROR)
     file = OUTPUT / f"rows_{given.steps}.jsonl"
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    known = {(row["data"], row["method"], row["seed"]) for row in rows_of(file)}
+    known = {(row["data"], row["method"], row["seed"]) for row in rows_of(file) if row["words"] == given.words}
     for name, method, seed in wanted:
         if (name, method, seed) not in known:
-            row = measured(name, method, seed, given.steps)
+            row = measured(name, method, seed, given.steps, given.words)
             with file.open("a") as lines:
                 lines.write(json.dumps(row) + "\n")
-    print(table(rows_of(file)))
+    print(table([row for row in rows_of(file) if row["words"] == given.words]))
 
 
 if __name__ == "__main__":
