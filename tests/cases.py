@@ -258,7 +258,9 @@ NOISED = (17,)  # the shape of an image of 4 x 4 pixels with its noise level
 
 
 def tiny_mixer():
-    return NoiseConditionalMixer(v_shape=[1, 4, 4], width=4, dense_width=4, n_rounds=1, n_kept=2)
+    return NoiseConditionalMixer(
+        v_shape=[1, 4, 4], width=4, dense_width=4, n_rounds=1, n_kept=2, fine_width=4, n_fine=1
+    )
 
 
 ENERGIES = [

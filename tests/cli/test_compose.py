@@ -27,7 +27,7 @@ ONE = "method.n_lower_steps=1"
 SMALL = "data.val_size=2 data.batch_size=4"
 DEEP = f"{SMALL} model.h_dim=3 {' '.join(SMALL_DEEP)}"
 DOUBLY = f"method=bidvl data=mnist {SMALL} {' '.join(NARROW)}"
-MIXER = [f"model.energy.network.{size}" for size in ("width=4", "dense_width=5", "n_rounds=1", "n_kept=2")]
+MIXER = [f"model.energy.network.{size}" for size in ("width=4", "dense_width=5", "n_rounds=1", "fine_width=4")]
 # Each option of each group is either in one of these runs, with what it needs, or below.
 RUNS = [
     f"method=bidsm {ONE} data=circle model=coupled_grbm model.h_dim=3 posterior=bernoulli hypergradient=unroll",

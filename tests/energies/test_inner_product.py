@@ -37,7 +37,7 @@ class Linear(nn.Module):
 
 
 def mixer():
-    return NoiseConditionalMixer(v_shape=SHAPE, width=5, dense_width=7, n_rounds=2, n_kept=3)
+    return NoiseConditionalMixer(v_shape=SHAPE, width=5, dense_width=7, n_rounds=2, n_kept=3, fine_width=4)
 
 
 def examples():

@@ -34,30 +34,42 @@ def gains_by_hand(gains, c):
     return gains.second(silu(hidden)).exp().split(gains.sizes)
 
 
-def squares_of(image):
-    """Return the squares of 4 x 4 pixels of an image (1, 8, 12), shape (16, 2, 3)."""
-    return torch.stack([image[0, i::4, j::4] for i in range(4) for j in range(4)])
+def squares_of(image, side):
+    """Return the squares of pixels of an image (1, H, W), shape (side^2, H / side, W / side)."""
+    return torch.stack([image[0, i::side, j::side] for i in range(side) for j in range(side)])
+
+
+def joined(squares, side):
+    """Return the pixels (C, H side, W side) of squares (C side^2, H, W)."""
+    n, height, width = squares.shape
+    image = torch.zeros(n // side**2, height * side, width * side)
+    for k in range(n):
+        image[k // side**2, k % side**2 // side :: side, k % side :: side] = squares[k]
+    return image
 
 
 def by_hand(network, y, c):
-    *gains, last = gains_by_hand(network.gains, c)
-    squares = convolved(network.enter, squares_of(y.view(1, 8, 12))).flatten(1).T + network.place  # (6, C)
+    gains = gains_by_hand(network.gains, c)
+    image = y.view(1, 8, 12)
+    squares = convolved(network.enter, squares_of(image, 4)).flatten(1).T + network.place  # (6, C)
     whole = network.keep(squares).flatten()
-    for i in range(len(network.spread)):
+    for i in range(2):
         whole = block_by_hand(network.mix_squares[i], whole, gains[2 * i])
         squares = squares + network.spread[i](whole.view(6, -1))
         squares = block_by_hand(network.mix_channels[i], squares, gains[2 * i + 1])
-    active = silu(last * squares)
-    out = convolved(network.leave, active.T.reshape(-1, 2, 3))
-    image = torch.zeros(1, 8, 12)
-    for k in range(16):
-        image[0, k // 4 :: 4, k % 4 :: 4] = out[k]
-    return image.flatten(), torch.cat([active.mean(0), silu(whole)])
+    active = silu(gains[4] * squares)
+    fine = convolved(network.enter_fine, squares_of(image, 2))
+    fine = fine + joined(network.refine(active).T.reshape(-1, 2, 3), 2)
+    for block, gain in zip(network.draw, gains[5:], strict=True):
+        fine = fine + convolved(block.second, silu(convolved(block.first, gain[:, None, None] * fine)))
+    out = joined(convolved(network.leave, silu(fine)), 2)
+    return out.flatten(), torch.cat([active.mean(0), silu(whole)])
 
 
 @torch.no_grad()
 def test_the_network_has_its_formula(float64):
-    network = randomise(NoiseConditionalMixer(v_shape=[1, 8, 12], width=5, dense_width=7, n_rounds=2, n_kept=3))
+    sizes = {"width": 5, "dense_width": 7, "n_rounds": 2, "n_kept": 3, "fine_width": 4}
+    network = randomise(NoiseConditionalMixer(v_shape=[1, 8, 12], **sizes), 0.3)
     x = torch.randn(3, 97)
     image, features = network(x)
     assert features.shape == (3, network.out_dim)

@@ -72,7 +72,8 @@ class InnerProductEnergy(VisibleEnergy):
 
     Example:
         >>> from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
-        >>> energy = InnerProductEnergy(network=NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5))
+        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5, fine_width=4)
+        >>> energy = InnerProductEnergy(network=network)
         >>> energy(torch.zeros(5, 65)).shape
         torch.Size([5])
     """
@@ -103,7 +104,7 @@ class InnerProductLatentEnergy(DeepLatentEnergy):
 
     Example:
         >>> from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
-        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5)
+        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5, fine_width=4)
         >>> InnerProductLatentEnergy(network=network, h_dim=3)(torch.zeros(5, 65), torch.zeros(7, 5, 3)).shape
         torch.Size([7, 5])
     """

@@ -15,7 +15,8 @@ from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["GainedBlock", "LevelGains", "NoiseConditionalMixer"]
 
-SIDE = 4  # height and width of a square in pixels
+SIDE = 4  # height and width in pixels of the squares that are mixed over the whole image
+FINE = 2  # height and width in pixels of the squares of the convolutions that draw strokes
 
 
 class LevelGains(nn.Module):
@@ -56,42 +57,51 @@ class LevelGains(nn.Module):
 
 
 class GainedBlock(nn.Module):
-    r"""A residual block of two linear layers whose input has multiplicative gains: x + W_2 a(W_1 (gain x)).
+    r"""A residual block of two layers of one kind whose input has multiplicative gains: x + W_2 a(W_1 (gain x)).
 
     There is no normalisation, because its second derivatives would cost as much as the layers. W_2 starts at half
     of its usual size instead.
 
     Args:
-        in_dim: The size C of x.
-        width: The number of rows of W_1.
+        first: The layer W_1, linear or a convolution.
+        second: The layer W_2.
 
     Example:
-        >>> GainedBlock(in_dim=3, width=4)(torch.zeros(5, 7, 3), torch.ones(5, 3)).shape
+        >>> GainedBlock(nn.Linear(3, 4), nn.Linear(4, 3))(torch.zeros(5, 7, 3), torch.ones(5, 1, 3)).shape
         torch.Size([5, 7, 3])
     """
 
-    def __init__(self, *, in_dim: PositiveInt, width: PositiveInt) -> None:
+    def __init__(self, first: nn.Linear | nn.Conv2d, second: nn.Linear | nn.Conv2d) -> None:
         super().__init__()
-        self.first = nn.Linear(in_dim, width)
-        self.second = nn.Linear(width, in_dim)
+        self.first = first
+        self.second = second
         with torch.no_grad():
             self.second.weight.mul_(0.5)
 
     def forward(self, x: Tensor, gain: Tensor) -> Tensor:
-        """Compute the block's output for x (B, *P, C), of P positions, and gains (B, C)."""
-        return x + self.second(silu(self.first(x * gain.view(len(x), *(1,) * (x.dim() - 2), -1))))
+        """Compute the block's output for x and gains whose shape broadcasts to that of x."""
+        return x + self.second(silu(self.first(x * gain)))
+
+
+def _linear_block(n: int, width: int) -> GainedBlock:
+    return GainedBlock(nn.Linear(n, width), nn.Linear(width, n))
+
+
+def _convolution(n_in: int, n_out: int) -> nn.Conv2d:
+    return nn.Conv2d(n_in, n_out, 3, padding=1)
 
 
 class NoiseConditionalMixer(nn.Module):
-    r"""A network of squares of 4 x 4 pixels: layers of each square alternate with layers that see the whole image.
+    r"""A network of squares of pixels: layers that see the whole image, between convolutions that draw strokes.
 
-    A convolution gives each square C channels. Each of the rounds then mixes the squares of the image by a dense block,
-    which keeps a few numbers for each square, adds its result to all channels, and mixes the channels of each square.
-    Almost all operations are products of large matrices, and layers that see the whole image learn how the parts of a
-    centred image belong together in far fewer iterations than convolutions. The level enters by multiplicative gains;
-    all activations are SiLU, because score matching differentiates twice. The blocks are those of the MLP-mixer
-    (Tolstikhin et al. 2021, arXiv 2105.01601), but the squares are mixed for all channels together. The last layer
-    starts at zero, so that an energy of the image f starts at its reference.
+    A convolution gives each square of 4 x 4 pixels C channels. Each of the rounds then mixes the squares of the image
+    by a dense block, which keeps a few numbers for each square, adds its result to all channels, and mixes the channels
+    of each square. Layers that see the whole image learn how the parts of a centred image belong together in far fewer
+    iterations than convolutions, but strokes that they draw are broken. So convolutional blocks on squares of 2 x 2
+    pixels follow, which read the noised image and the channels. The level enters by multiplicative gains; all
+    activations are SiLU, because score matching differentiates twice. The blocks are those of the MLP-mixer (Tolstikhin
+    et al. 2021, arXiv 2105.01601), but the squares are mixed for all channels together. The last layer starts at zero,
+    so that an energy of the image f starts at its reference.
 
     Args:
         v_shape: The channels, height and width of the image.
@@ -99,12 +109,14 @@ class NoiseConditionalMixer(nn.Module):
         dense_width: The width of the dense blocks.
         n_rounds: The number of rounds.
         n_kept: The number of numbers that the dense blocks keep for each square.
+        fine_width: The number of channels of each square of 2 x 2 pixels.
+        n_fine: The number of convolutional blocks.
 
     Raises:
         ConfigError: If the height or the width is not a multiple of 4.
 
     Example:
-        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5)
+        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5, fine_width=4)
         >>> image, features = network(torch.zeros(5, 65))
         >>> image.shape, features.shape
         (torch.Size([5, 64]), torch.Size([5, 38]))
@@ -118,6 +130,8 @@ class NoiseConditionalMixer(nn.Module):
         dense_width: PositiveInt = 512,
         n_rounds: PositiveInt = 3,
         n_kept: PositiveInt = 8,
+        fine_width: PositiveInt = 32,
+        n_fine: PositiveInt = 2,
     ) -> None:
         super().__init__()
         self.v_shape = image_shape(v_shape, SIDE)
@@ -127,29 +141,47 @@ class NoiseConditionalMixer(nn.Module):
         n = n_squares * n_kept
         self.event_shape = (math.prod(self.v_shape) + 1,)
         self.out_dim = width + n
-        self.gains = LevelGains(sizes=[*[n, width] * n_rounds, width])
-        self.enter = nn.Conv2d(channels * SIDE**2, width, 3, padding=1)
+        self.n_rounds = n_rounds
+        self.gains = LevelGains(sizes=[*[n, width] * n_rounds, width, *[fine_width] * n_fine])
+        self.enter = _convolution(channels * SIDE**2, width)
         self.place = nn.Parameter(0.1 * torch.randn(n_squares, width))
         self.keep = nn.Linear(width, n_kept)
-        self.mix_squares = nn.ModuleList(GainedBlock(in_dim=n, width=dense_width) for _ in range(n_rounds))
+        self.mix_squares = nn.ModuleList(_linear_block(n, dense_width) for _ in range(n_rounds))
         self.spread = nn.ModuleList(nn.Linear(n_kept, width) for _ in range(n_rounds))
-        self.mix_channels = nn.ModuleList(GainedBlock(in_dim=width, width=width) for _ in range(n_rounds))
-        self.leave = nn.Conv2d(width, channels * SIDE**2, 3, padding=1)
+        self.mix_channels = nn.ModuleList(_linear_block(width, width) for _ in range(n_rounds))
+        self.enter_fine = _convolution(channels * FINE**2, fine_width)
+        self.refine = nn.Linear(width, fine_width * (SIDE // FINE) ** 2)
+        blocks = (
+            GainedBlock(_convolution(fine_width, fine_width), _convolution(fine_width, fine_width))
+            for _ in range(n_fine)
+        )
+        self.draw = nn.ModuleList(blocks)
+        self.leave = _convolution(fine_width, channels * FINE**2)
         for parameter in self.leave.parameters():
             nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the image f, shape (B, d), and the features g, shape (B, out_dim), for x = (y, c), (B, d + 1)."""
         y, c = split_level(x)
-        *gains, last = self.gains(c)
-        pixels = pixel_unshuffle(y.unflatten(1, self.v_shape), SIDE).contiguous(memory_format=torch.channels_last)
-        squares = self.enter(pixels).movedim(1, 3).flatten(1, 2) + self.place
+        gains = self.gains(c)
+        of_rounds = gains[: 2 * self.n_rounds]
+        last, *of_fine = gains[2 * self.n_rounds :]
+        pixels = y.unflatten(1, self.v_shape)
+        squares = self.enter(_squares(pixels, SIDE)).movedim(1, 3).flatten(1, 2) + self.place
         whole = self.keep(squares).flatten(1)
-        rounds = zip(self.mix_squares, self.spread, self.mix_channels, gains[::2], gains[1::2], strict=True)
+        rounds = zip(self.mix_squares, self.spread, self.mix_channels, of_rounds[::2], of_rounds[1::2], strict=True)
         for mix_squares, spread, mix_channels, of_whole, of_squares in rounds:
             whole = mix_squares(whole, of_whole)
             squares = squares + spread(whole.unflatten(1, (squares.shape[1], -1)))
-            squares = mix_channels(squares, of_squares)
+            squares = mix_channels(squares, of_squares.unsqueeze(1))
         active = silu(squares * last.unsqueeze(1))
-        image = pixel_shuffle(self.leave(active.unflatten(1, self.squares).movedim(3, 1)), SIDE).flatten(1)
+        refined = self.refine(active).unflatten(1, self.squares).movedim(3, 1)
+        fine = self.enter_fine(_squares(pixels, FINE)) + pixel_shuffle(refined, SIDE // FINE)
+        for block, gain in zip(self.draw, of_fine, strict=True):
+            fine = block(fine, gain[..., None, None])
+        image = pixel_shuffle(self.leave(silu(fine)), FINE).flatten(1)
         return image, torch.cat([active.mean(1), silu(whole)], dim=1)
+
+
+def _squares(pixels: Tensor, side: int) -> Tensor:
+    return pixel_unshuffle(pixels, side).contiguous(memory_format=torch.channels_last)
