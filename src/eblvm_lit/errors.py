@@ -4,7 +4,7 @@ __all__ = ["ConfigError", "DataError", "EblvmError", "InterruptedRunError", "Non
 
 
 def escaped(text: str) -> str:
-    r"""Escape the control characters and unencodable characters that file names may contain.
+    r"""Escape the characters in a text that cannot be printed or encoded, such as those in some file names.
 
     Example:
         >>> print(escaped("two\nlines \udcff"))
@@ -22,19 +22,19 @@ class EblvmError(Exception):
 
 
 class DataError(EblvmError):
-    """A data file is missing, damaged, or contains unusable values."""
+    """The error for a data file that is missing, is damaged or contains unusable values."""
 
 
 class ConfigError(EblvmError):
-    """The configuration names something that does not exist, or objects that cannot be used together."""
+    """The error for a configuration that names something missing, or objects that cannot be used together."""
 
 
 class NonFiniteError(EblvmError):
-    """A loss, a gradient, a parameter or a final metric is not finite."""
+    """The error for a loss, a gradient, a parameter or a final metric that is not finite."""
 
 
 class InterruptedRunError(EblvmError):
-    """A signal stopped the run, which can be resumed from its last checkpoint."""
+    """The error for a run that a signal has stopped, and that can be resumed from its last checkpoint."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)

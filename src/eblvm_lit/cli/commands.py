@@ -71,7 +71,7 @@ evaluate = partial(start, "evaluate", "evaluate")
 
 @contextmanager
 def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
-    """Check the command line's overrides, and turn an error inside the block into one message and an exit code.
+    """Check the command line's overrides, and turn an error in the ``with`` block into one message and an exit code.
 
     The block sets the attribute ``metrics`` of the yielded object. After the block, its attribute ``value`` is the
     metric ``cfg.optimized_metric``, for Hydra's sweepers. It is None if no metric is optimized, and for a failed job of

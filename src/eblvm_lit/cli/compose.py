@@ -27,7 +27,9 @@ __all__ = ["composed", "sampler_config", "train"]
 
 
 def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = None) -> DictConfig:
-    """Compose the configuration of ``train.py`` with overrides; by default, ``run_dir`` is a timestamped folder.
+    """Compose the configuration of ``train.py`` with the given overrides.
+
+    By default, ``run_dir`` is a timestamped folder.
 
     Args:
         overrides: The overrides as on the command line, such as ``method=dsm``.
@@ -106,7 +108,7 @@ def train(
     test: Any = None,
     config_dir: str | Path | None = None,
 ) -> TrainedRun:
-    """Train as ``train.py`` does, from Python or a notebook, and return the trained run.
+    """Train a model from Python or a notebook in the same way as ``train.py``, and return the trained run.
 
     Arrays that are given as ``data`` are read as ``data=array`` reads files: vectors (n, d) of any d, or images (n, H,
     W), (n, C, H, W) or (n, H, W, C) of bytes or floats. The splits that are not given are taken from ``data`` by a hash

@@ -116,7 +116,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Yield the folder of the run: the user's, or else a temporary folder that is removed afterwards."""
+        """Yield the folder of the run: the user's own folder, or a temporary folder that is removed afterwards."""
         if self.run_dir is not None:
             yield Path(self.run_dir)
             return
@@ -157,12 +157,15 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return cast(Any, validate_data)(self, X, dtype=(np.float64, np.float32), **options)
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Compute the log-density of each row in nats, shape (n,); densities are high where training rows are dense."""
+        """Compute the log-density of each row in nats, shape (n,).
+
+        It is the negative free energy, so a log-density up to a constant, if log Z is unknown.
+        """
         x = self._rows(X)
         return self.run_.log_likelihood(x) if np.isfinite(self.log_partition_) else -self.run_.free_energy(x)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Compute the mean log-density of rows in nats, the criterion by which grid searches compare settings.
+        """Compute the mean log-density of the rows in nats, by which grid searches compare settings.
 
         Raises:
             ValueError: If log Z is unknown, because means of several models are then not comparable.
@@ -173,15 +176,18 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         return float(np.mean(densities))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Compute ``score_samples(X) - offset_``, shape (n,); outliers have negative values."""
+        """Compute ``score_samples(X) - offset_``, shape (n,), which is negative for outliers."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Label inliers 1 and outliers -1; an outlier has a lower density than most training rows."""
+        """Return 1 for each row that is an inlier and -1 for each outlier, shape (n,).
+
+        An outlier has a lower density than most training rows.
+        """
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Compute the latents E_q[h|v] of rows, shape (n, n_latents)."""
+        """Compute the posterior mean E_q[h|v] of the latents h of each row v, shape (n, n_latents)."""
         return self.run_.latents(self._rows(X)).astype(np.float64)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002

@@ -60,7 +60,7 @@ def fitting_words(words: Sequence[str]) -> list[str]:
 
 
 def with_own_model(kind: str, words: Sequence[str]) -> str:
-    """Return the option of the group ``kind`` for a command that may name a model of its own.
+    """Return ``vectors`` in place of ``points`` if the overrides choose a model, and otherwise the kind unchanged.
 
     ``points`` sets keys of its model, which other models do not have. The settings of ``vectors`` are right for points,
     too, and leave the model open.

@@ -76,7 +76,7 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
 
 
 def _no_name(overrides: Sequence[str]) -> str:
-    """Return the message for a group whose value is not the name of an option.
+    """Return the error message for a configuration group that is set to a value other than one of its options.
 
     Example:
         >>> _no_name(["seed=3", "optimizer=0.01"])
@@ -90,7 +90,7 @@ def _no_name(overrides: Sequence[str]) -> str:
 
 
 def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
-    """Return the message for a key that does not exist."""
+    """Return the error message for an override of a key that does not exist."""
     value = next((text.partition("=")[2] for text in overrides if text.startswith(f"{key}=")), "...")
     name = key.removeprefix("trainer.")
     if name in NOT_TAKEN:
@@ -105,7 +105,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """Suggest KEY=VALUE if Hydra accepts this override, with or without the other options of the command line."""
+    """Return the question "Did you mean KEY=VALUE?" if Hydra accepts that override, and an empty string if not."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
@@ -127,7 +127,7 @@ def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
 
 
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Return the keys and groups that a run with these options uses, each with its spelling on the command line.
+    """Return a dict from each key or group that a run with these overrides uses to its spelling on the command line.
 
     A group that is placed elsewhere is written ``group@place``. Keys whose value refers to a whole group, such as
     ``${model}``, are left out.

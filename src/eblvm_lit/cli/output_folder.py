@@ -20,7 +20,7 @@ __all__ = ["CheckOutputFolder"]
 
 
 class CheckOutputFolder(Callback):
-    """Creates the output folder before Hydra does, because an error in Hydra would print a traceback."""
+    """Creates the output folder before Hydra does, so that an error is reported without a traceback."""
 
     # Holds the locks on folders until the process exits; a class attribute, because launchers pickle callbacks.
     claims = ExitStack()

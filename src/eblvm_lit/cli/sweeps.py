@@ -35,7 +35,7 @@ MOST_METRICS = 3  # maximum number of metrics in the table of jobs
 
 
 def worst_value() -> float | None:
-    """Return the objective value reported to Optuna for a run that has diverged; None outside a search.
+    """Return the objective value that is reported to Optuna for a diverged run, or None outside a search.
 
     Without such a value the search would end, because Optuna's plugin stops at the first job without a value, and at
     the first NaN.
@@ -58,7 +58,7 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Set the folder of a resumed sweep and the direction of a search; refuse a seed for a shared Optuna study."""
+        """Set the folder of a resumed sweep and the direction of a search, and refuse a seed for a shared study."""
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
@@ -79,13 +79,16 @@ class Sweep(Callback):
             )
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Write the command of a job into its folder, for the table of jobs, unless an earlier start has done so."""
+        """Write the command of a job into its folder, unless the job has been started before.
+
+        The table of jobs shows this command.
+        """
         folder = Path(config.hydra.runtime.output_dir)
         if in_sweep() and not any(path.suffix != ".log" for path in folder.iterdir()):
             write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Show all jobs, and list those without results; if there are any, exit with an error, except in a search."""
+        """Show all jobs; if some have no results, list these and, except in a search, exit with an error."""
         root = Path(config.hydra.sweep.dir)
         found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
         folders = sorted(found, key=lambda path: (len(path.name), path))
@@ -102,7 +105,7 @@ class Sweep(Callback):
 
 
 def _asked(task: list[str]) -> list[str]:
-    """Return the overrides of a sweep or a job, except ``sweep.*``, because those only say how a sweep is started."""
+    """Return the overrides of a sweep or a job without those of ``sweep.*``, which only say how a sweep is started."""
     return [text for text in task if not text.lstrip("+").startswith("sweep.")]
 
 
@@ -121,7 +124,7 @@ def _earlier_sweep(config: DictConfig, named: bool) -> Path:
 
 
 def _reason(folder: Path, name: str) -> str:
-    """Return why a job has no results: the last line of its log, or that it was stopped or is still running."""
+    """Return the reason why a job has no results: its last logged error, or that it was stopped or is still running."""
     log_file = folder / f"{name}.log"
     lines = log_file.read_text().splitlines() if log_file.is_file() else []
     failed = any("][ERROR] " in line for line in lines)

@@ -27,7 +27,7 @@ OPTIONS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 class _Names(dict[str, Any]):
-    """A namespace in which missing names, such as those imported only for type checkers, evaluate to Any."""
+    """A namespace in which names that are missing, for example because only type checkers import them, mean Any."""
 
     def __missing__(self, name: str) -> Any:
         return Any
@@ -35,7 +35,7 @@ class _Names(dict[str, Any]):
 
 @functools.cache
 def argument_types(target: type) -> dict[str, Any]:
-    """Return the annotations of a constructor's arguments by name, or nothing if they cannot be evaluated.
+    """Return a dict from constructor arguments to their types, or an empty dict if the annotations cannot be evaluated.
 
     Example:
         >>> from eblvm_lit.evaluation.critic_divergence import CriticDivergence
@@ -142,14 +142,17 @@ def check_values(
 
 
 def _converted(value: Any, taken: Any) -> bool:
-    """Return whether pydantic has converted a value, at any depth, to a number or boolean; lists may become tuples."""
+    """Return whether pydantic has converted a value, or a value inside it, to a number or boolean.
+
+    Lists may become tuples, and integers may become floats.
+    """
     values, takens = ([*part.values()] if isinstance(part, dict) else part for part in (value, taken))
     inside = zip(values, takens, strict=False) if isinstance(value, dict | list) else ()
     return any(itertools.starmap(_converted, inside)) or type(value) not in TAKEN.get(type(taken), (type(value),))
 
 
 def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
-    """Return where in a value the validation has failed, and what is expected there.
+    """Return the keys and indices of the invalid part of a value, and a text that says what is expected there.
 
     For a union, these are the errors of the members that match the value most deeply.
     """
@@ -160,7 +163,7 @@ def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
 
 
 def _place(value: Any, location: Sequence[str | int]) -> Steps:
-    """Return the keys and indices of an error's location, without the names of union members that pydantic inserts."""
+    """Return the keys and indices in an error's location, without the names of union members that pydantic adds."""
     steps: Steps = ()
     for step in location:
         if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
@@ -170,7 +173,7 @@ def _place(value: Any, location: Sequence[str | int]) -> Steps:
 
 
 def _wanted(message: str) -> str:
-    """Rewrite pydantic's message in the terms of a configuration.
+    """Rewrite an error message of pydantic for users who know YAML but not pydantic.
 
     Example:
         >>> _wanted("Input should be a valid integer, got a number with a fractional part")
@@ -191,7 +194,7 @@ def _shown(value: Any) -> str:
 
 
 def typed_key(node: Any, path: str, steps: Steps) -> str:
-    """Return the key by which a user sets a value: its own key, or the key that ``${...}`` takes the value from.
+    """Return the key by which a user sets a value: its own key, or the key to which its ``${...}`` refers.
 
     Args:
         node: A node of a configuration, or a plain container.

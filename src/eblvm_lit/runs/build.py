@@ -40,7 +40,7 @@ class Parts(NamedTuple):
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
-    """Return the number of iterations per step of Lightning's loop, which is at most ``cfg.iterations_per_batch``.
+    """Return the number of training iterations in one step of Lightning's loop, at most ``cfg.iterations_per_batch``.
 
     The number divides the configured one and the intervals of validation, logging and callbacks, so that each of these
     runs at exactly its iterations.
@@ -62,7 +62,7 @@ def iterations_per_batch(cfg: DictConfig) -> int:
 
 
 def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
-    """Build data, method and callbacks.
+    """Build the data set, the method and the callbacks of a run.
 
     Args:
         cfg: The configuration.
@@ -87,20 +87,20 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
 
 
 def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Logger]:
-    """Build the loggers of the user's own configuration; loggers in a checkpoint are never built."""
+    """Build the loggers that the user's own configuration names, but never those that a checkpoint names."""
     nodes = {name: node for name, node in (logger or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
 
 def n_processes(trainer: DictConfig) -> int:
-    """Return the number of processes: one for each device of ``trainer.devices`` on each machine."""
+    """Return the number of processes of a run: one for each device in ``trainer.devices``, on each machine."""
     if trainer.devices in (1, "1") and trainer.num_nodes == 1:
         return 1
     return _bare_trainer(trainer).world_size
 
 
 def processes_to_start(trainer: DictConfig) -> int:
-    """Return the number of processes to start; 1 if this process is already one of several.
+    """Return the number of processes to start, or 1 if this process is already one of several.
 
     Raises:
         ConfigError: If this machine has no such devices, or other processes cannot be started from here.
@@ -112,7 +112,7 @@ def processes_to_start(trainer: DictConfig) -> int:
 
 
 def root_device(trainer: DictConfig) -> torch.device:
-    """Return the device of this process.
+    """Return the device on which this process trains.
 
     Raises:
         ConfigError: If this machine has no such devices.

@@ -91,7 +91,7 @@ def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping
 
 
 def _place(name: str) -> tuple[bool | str, ...]:
-    """Return the sort key of a metric in the table of final metrics.
+    """Return the sort key that determines the row of a metric in the table of final metrics.
 
     Example:
         >>> sorted(["train/iterations_per_second", "test/fisher", "test/log_likelihood"], key=_place)
@@ -109,7 +109,7 @@ def show_next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: i
 
 
 def next_steps(folder: Path, outputs_dir: str, method: Method, max_steps: int, allow_packages: Any) -> list[str]:
-    """Return the shell commands that evaluate, resume and compare a run; none for a run started from Python.
+    """Return the shell commands that evaluate, resume and compare a run, or an empty list for a run from Python.
 
     The resume command is left out if the learning rate has decayed: the schedule of a longer run would raise it again.
 
@@ -148,7 +148,7 @@ def _program(name: str) -> list[str]:
 
 
 def shortest(path: Path) -> str:
-    """Return a path relative to the working folder if it lies inside that folder, else unchanged.
+    """Return a path relative to the working folder if it is inside that folder, and unchanged if not.
 
     Example:
         >>> shortest(Path.cwd() / "outputs" / "a")

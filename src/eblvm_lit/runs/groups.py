@@ -16,7 +16,7 @@ HYDRA = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 
 
 def conf_folder() -> Path:
-    """Return the configuration folder: inside the package if it is installed, else at the top of the clone.
+    """Return the configuration folder, which is in the installed package or at the top of the cloned repository.
 
     Example:
         >>> (conf_folder() / "config.yaml").is_file()
@@ -33,12 +33,15 @@ def composing() -> initialize_config_dir:
 
 
 def options_of(group: str) -> list[str]:
-    """Return the options of a group in conf/; files named ``_*.yaml`` are not options, but are included by options."""
+    """Return the names of the options of a configuration group.
+
+    Files named ``_*.yaml`` are not options, but are included by options.
+    """
     return sorted(path.stem for path in (conf_folder() / (group or "none")).glob("[!_]*.yaml"))
 
 
 def choice_of(key: str, value: Any) -> str:
-    """Return the end of an error message: the options to choose for a key, or a full stop if no group sets the key.
+    """Return the end of an error message: the options that a key can have, or a full stop if there is no such list.
 
     Args:
         key: The key of the part.

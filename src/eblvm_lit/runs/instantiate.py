@@ -118,7 +118,7 @@ def refuse_interpolations(node: Any, path: str) -> None:
 
 
 def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
-    """Return a function that resolves a ``_target_`` to its class, if the allowlist permits this class at the path."""
+    """Return a function that finds the class of a ``_target_``, and refuses it if it is not allowed at this path."""
     folders = [f"{OWN}.{folder}" for folder in (*FOLDERS[""], *FOLDERS.get(re.split(r"[.[]", path)[0], ()))]
     is_foreign = not {*LIBRARIES} <= {*packages}
 
@@ -180,7 +180,7 @@ def _within(module: str, packages: Sequence[str]) -> bool:
 
 
 def _cause(error: Exception, plain: Any, path: str) -> BaseException:
-    """Return the cause of an error; for invalid arguments of a class, return a ConfigError with its name and key.
+    """Return the original cause of an error, or, for invalid arguments of a class, a ConfigError that names the class.
 
     Hydra 1.3 wraps the cause in its own error, whose text contains the key; 1.4 adds the key as a note.
     """
@@ -228,7 +228,7 @@ def to_plain(node: Any, path: str = "") -> Any:
 
 
 def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
-    """Return the error for a value that refers to a missing value.
+    """Return the error for a value whose interpolation ``${...}`` refers to a missing value.
 
     Example:
         >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})
@@ -247,7 +247,7 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
 
 
 def packages_of(cfg: DictConfig) -> list[str]:
-    """Return the packages, in addition to this one, that a configuration composed by the user may name.
+    """Return the packages besides this one whose classes a configuration composed by the user may name.
 
     Example:
         >>> packages_of(OmegaConf.create({"allow_packages": ["json"]}))[:2]

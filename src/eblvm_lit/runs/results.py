@@ -55,7 +55,7 @@ def evaluated(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folde
 
 
 def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """Return the content that a checkpoint of the method's current state would have."""
+    """Return what a checkpoint of the method's current state would contain."""
     state = {name: value.clone() for name, value in parts.method.state_dict().items()}
     content: dict[str, Any] = {"state_dict": state}
     for part in parts.callbacks.values():
@@ -67,7 +67,7 @@ def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
 
 
 def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weights: str) -> dict[str, float]:
-    """Compute the test metrics of a checkpoint; afterwards, the method has the evaluated parameters.
+    """Restore the method from a checkpoint, and compute the method's test metrics.
 
     The validation metrics are copied from the checkpoint: they belong to the last validation before it was saved.
 
@@ -110,12 +110,12 @@ def as_best(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def best_name(name: str) -> str:
-    """Return the name of a metric of the best checkpoint in a run that also tests the last checkpoint."""
+    """Return the name under which a metric of the best checkpoint is reported, such as ``test_best/fisher``."""
     return "best_iteration" if name == "iteration" else re.sub(r"^(test|val)", r"\1_best", name)
 
 
 def _costs(parts: Parts) -> dict[str, float]:
-    """Return the median iteration rate and the peak memory of the run, if they were measured."""
+    """Return the median number of iterations per second and the peak memory of the run, if these were measured."""
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -123,7 +123,10 @@ def _costs(parts: Parts) -> dict[str, float]:
 
 
 def estimators(parts: Parts) -> dict[str, str]:
-    """Describe the estimator of each metric that has several; the keys are metric names without the split."""
+    """Return a dict from each metric that has several estimators to a description of the one that is used.
+
+    The keys are metric names without the split.
+    """
     found: dict[str, str] = {}
     for callback in parts.callbacks.values():
         if isinstance(callback, Evaluation):
@@ -133,7 +136,7 @@ def estimators(parts: Parts) -> dict[str, str]:
 
 @rank_zero_only
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
-    """Log the final metrics, draw the figures, and finally write the metrics file, which marks a run as finished."""
+    """Log the final metrics, draw the figures, and at the end write the metrics file, which marks a run as complete."""
     log_results(loggers, metrics, parts.method.description)
     of_metrics = {}
     for callback in parts.callbacks.values():

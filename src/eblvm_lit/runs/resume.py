@@ -35,7 +35,7 @@ SPLITS = "data.splits"  # the entry of resume.allow that permits changed splits;
 
 
 def _allowed(cfg: DictConfig) -> list[str]:
-    """Return the keys in ``resume.allow``, each of which names a setting or a group of settings.
+    """Return the keys in ``resume.allow``, which name the settings that may change when a run is resumed.
 
     Raises:
         ConfigError: If there is no such key.
@@ -74,7 +74,7 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
 
 
 def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: DictConfig, path: str | Path) -> None:
-    """Log how the data have changed since a checkpoint was written, and refuse test examples that it was trained on.
+    """Log how the data have changed since a checkpoint was written, and refuse it if it was trained on test examples.
 
     Only data modules whose files may change report their examples: see :meth:`ArrayDataModule.example_digests`.
 
@@ -105,7 +105,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
 
 
 def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> str:
-    """Describe each learning rate that jumps on resuming: the last value before and the first value after.
+    """Describe each learning rate that jumps when a run is resumed, with its values before and after the jump.
 
     A rate is named if the schedule of this run would have given the checkpoint's last iteration another rate.
 
@@ -123,7 +123,7 @@ def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> 
 
 
 def find_checkpoint(cfg: DictConfig) -> Path | None:
-    """Find the checkpoint to resume from; None for a new run.
+    """Return the checkpoint from which the run is resumed, or None for a new run.
 
     ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
     ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
@@ -196,7 +196,7 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
-    """Find the settings that must be equal but differ; return both values of each as text, by key.
+    """Find the settings that have changed but must not, and return both values of each as text, in a dict by key.
 
     A value that comes from another key by ``${...}`` is reported once, under that key: ``optimizer.lr``, for instance,
     sets the learning rates of both levels.
@@ -226,7 +226,7 @@ def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequen
 
 
 def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the path and both values of each difference between two nested mappings.
+    """Yield the dotted path of each value that differs between two nested mappings, and the pair of its values.
 
     Objects of different classes count as one difference.
     """
@@ -242,7 +242,7 @@ def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, t
 
 
 def _sources(node: Any, keys: Sequence[str]) -> list[str]:
-    """Return the paths to which the interpolations ``${...}`` at a key, or at one of its parents, refer."""
+    """Return the dotted paths to which the interpolation ``${...}`` of a key, or of one of its parents, refers."""
     for key in keys:
         if not isinstance(node, Mapping):
             break

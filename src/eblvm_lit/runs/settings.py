@@ -100,7 +100,9 @@ def adapt(cfg: DictConfig) -> None:
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Refuse an image model for vectors, missing values and values of wrong types, before any object is built.
+    """Refuse a configuration with missing values, values of wrong types, or an image model for vectors.
+
+    This is done before any object is built.
 
     Raises:
         ConfigError: With the first problem.

@@ -103,7 +103,7 @@ def save_pretrained(
 
 
 def _rounded(run: TrainedRun) -> TrainedRun:
-    """Return the run with parameters rounded to half precision, so that samples and log Z are those of the file."""
+    """Return the run with parameters rounded to half precision, which are those that the shared file contains."""
     method = copy.deepcopy(run.method)
     method.load_state_dict({name: _halved(value).to(value.dtype) for name, value in method.state_dict().items()})
     return type(run)(
@@ -145,7 +145,7 @@ def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
 
 
 def _config(run: TrainedRun) -> dict[str, Any]:
-    """Return the settings needed to load the model, and the training command, both without paths on this machine."""
+    """Return the training command and the settings needed to load the model, both without absolute paths."""
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
@@ -157,7 +157,7 @@ def _config(run: TrainedRun) -> dict[str, Any]:
 
 
 def _portable(node: Any) -> Any:
-    """Replace absolute paths in plain containers with their last component."""
+    """Replace each absolute path in nested dicts and lists with its last component."""
     if isinstance(node, dict):
         return {key: _portable(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -166,7 +166,7 @@ def _portable(node: Any) -> Any:
 
 
 def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
-    """Save a picture of samples v (n, *event) if they are images or two-dimensional points; else do nothing."""
+    """Save a picture of samples v (n, *event) if they are images or two-dimensional points."""
     if run.data.image_shape is not None:
         low, high = (float(bound) for bound in run.examples("train").aminmax())
         images = v.reshape(-1, *run.data.image_shape)
@@ -185,7 +185,7 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
 
 
 def read_pretrained(folder: Path) -> dict[str, Any]:
-    """Read the folder of a shared model in the form of a checkpoint, without running any code from it.
+    """Read the folder of a shared model without running any code from it, and return the content of a checkpoint.
 
     The folder of the data set is set to that of this machine: the environment variable EBLVM_DATA, or ``data``.
 

@@ -33,7 +33,10 @@ log = logging.getLogger(__name__)
 
 
 def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | None) -> str:
-    """Choose the precision of a run by ``trainer.precision``; ``auto`` keeps the precision of a resumed checkpoint."""
+    """Choose the numerical precision of a run from the setting ``trainer.precision``.
+
+    The setting ``auto`` keeps the precision of a resumed checkpoint.
+    """
     wanted = trainer.precision
     before = None
     if resume_from is not None and wanted == "auto":
@@ -45,7 +48,7 @@ def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | No
 
 
 def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
-    """Choose the device of an evaluation: the requested one, or one of the type that trained the run.
+    """Choose the device of an evaluation: the requested device, or one of the type on which the run was trained.
 
     The type matters because random numbers differ between CPUs and GPUs.
 
@@ -58,9 +61,10 @@ def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
 
 
 def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Callable[[], None]:
-    """Return a function that writes the records of a run when it is first called, in the first process only.
+    """Return a function that writes the configuration and the command of a run into its folder when first called.
 
-    It is called when the first minibatch is done: until then the run may be refused, and its folder stays as it is.
+    Only the first process writes them. The function is called when the first minibatch is done: until then the run may
+    be refused, and its folder stays as it is.
 
     Args:
         folder: The folder of the run.
@@ -84,7 +88,7 @@ def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, 
 
 
 def start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path | None) -> None:
-    """Set the initial parameters of a method, and log the configuration.
+    """Load the parameters of a checkpoint or of another model, if the run starts from one, and log the configuration.
 
     Args:
         cfg: The configuration of the run.
@@ -104,7 +108,7 @@ def start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path 
 
 
 def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> None:
-    """Check that a checkpoint belongs to this run, and continue its logs.
+    """Check that a checkpoint fits this run, restore the method from it, and continue the logs.
 
     Raises:
         ConfigError: If the checkpoint has another method, other sizes, or other settings that ``resume.allow`` does not
@@ -127,7 +131,7 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
 
 
 def _begin_with(method: Method, trained: Method, name: str) -> None:
-    """Copy parameters from a trained method to a new run, for all networks that both methods have.
+    """Copy the parameters of all networks that both methods have from the trained method to the new one.
 
     Args:
         method: The method of the new run.

@@ -89,7 +89,7 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
 
 
 def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
-    """Return the run's own metrics or figures with changed values, such as additional outlier sets."""
+    """Return the configuration of the run's own metrics or figures with some values changed."""
     for name in changes:
         if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
             raise ConfigError(
@@ -100,7 +100,7 @@ def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
 
 
 def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:
-    """Replace paths in a configuration at any depth, so that a checkpoint cannot choose where files are accessed."""
+    """Replace the paths in a configuration, so that a checkpoint cannot choose which files are read or written."""
     for name in node if isinstance(node, DictConfig) else range(len(node)):
         if name in folders:
             node[name] = folders[name]

@@ -98,22 +98,22 @@ class TrainedRun:
 
     @property
     def energy(self) -> Energy | None:
-        """The energy E(v, h; theta) or F(v; theta); None for a method without an energy, such as the VAE."""
+        """The energy E(v, h; theta) or F(v; theta) of the model, or None if the method has none, such as the VAE."""
         return self.method.parts.energy
 
     @property
     def posterior(self) -> Posterior | None:
-        """The posterior q(h|v; phi), or the encoder of BiDVL; None for a method without one."""
+        """The posterior q(h|v; phi), which is the encoder in BiDVL, or None if the method has no posterior."""
         return self.method.parts.posterior
 
     @property
     def generator(self) -> nn.Module | None:
-        """The network that maps h (B, H) to v (B, *event), such as BiDVL's generator; None for a method without one."""
+        """The network that maps latents h (B, H) to v (B, *event), or None if the method has no such network."""
         return self.method.parts.decoding
 
     @cached_property
     def data(self) -> ArrayDataModule:
-        """The data set of the run; its files are read on first access."""
+        """The data set of the run, whose files are read on first access."""
         data = self._unread_data()
         data.setup()
         return data
@@ -141,13 +141,13 @@ class TrainedRun:
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """The final metrics, as in ``metrics.json``; empty for an unfinished run."""
+        """The final metrics, as in ``metrics.json``, or an empty dict for an unfinished run."""
         file = None if self.folder is None else self.folder / "metrics.json"
         return json.loads(file.read_text()) if file is not None and file.is_file() else {}
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The learning curves: a column for each loss and metric, indexed by iteration, with NaN where not measured."""
+        """The learning curves: rows are iterations, columns are losses and metrics, and NaN means not measured."""
         return pd.DataFrame() if self.folder is None else read_curves(self.folder / "metrics.csv")
 
     save_pretrained = save_pretrained
@@ -166,7 +166,7 @@ class TrainedRun:
         return keyed_generator(seed, *keys, device=self._like.device)
 
     def sample(self, n: int, *, seed: int = 0, mean: bool = False, sampler: Sampler | Dynamics | None = None) -> Tensor:
-        """Draw samples of v from the model.
+        """Draw n samples of v from the model.
 
         They come from the generator if there is one, else from the sampler of the run's configuration. The default
         sampler, ``annealed``, uses 1,000 Gibbs sweeps if p(h|v) and p(v|h) can be drawn from. Otherwise it uses
@@ -218,7 +218,7 @@ class TrainedRun:
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler in the run's configuration; if there is none, the default sampler ``annealed``."""
+        """The sampler in the run's configuration, or the default sampler ``annealed`` if the configuration has none."""
         node = self.config.get("sampler")
         chosen = None if node is None else instantiate(node, "sampler", self.packages)
         if not isinstance(chosen, Sampler | Dynamics | None):
@@ -227,12 +227,15 @@ class TrainedRun:
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """The initial states of the default sampler's chains, by name; a shared model includes them."""
+        """The initial states, by name, of the Markov chains with which the run's sampler draws samples.
+
+        A shared model includes them.
+        """
         draws = self.draws()
         return {} if draws is None else draws.starts
 
     def _points(self, v: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Convert examples to inputs v on the model's device, with the given dtype or, without one, the model's."""
+        """Convert examples to inputs v on the model's device, in the given dtype or, by default, in the model's."""
         like = self._like
         data = self._shapes
         points = as_points(v, data, self.method.event_shape).to(like.device)
@@ -241,11 +244,11 @@ class TrainedRun:
 
     @property
     def _shapes(self) -> ArrayDataModule:
-        """The data set of the run, for shapes and units; its files may not have been read yet."""
+        """The data set of the run, which gives shapes and units even if its files have not been read."""
         return vars(self).get("data") or self._unread_data()
 
     def draw_images(self, n: int, *, seed: int = 0, sampler: Sampler | Dynamics | None = None) -> Tensor:
-        """Draw samples as uint8 images, whatever the range of values in the training data.
+        """Draw samples as uint8 images, whose values are 0 to 255 whatever the range of the training data.
 
         They are the images of :meth:`sample`, and with Gibbs sampling the means E[v|h], as in the run's figures.
 
@@ -324,10 +327,10 @@ class TrainedRun:
     def latents(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
     @torch.no_grad()
     def latents(self, v: Any) -> Any:
-        """Compute the latents of examples: the posterior mean E_q[h|v].
+        """Compute the posterior mean E_q[h|v] of the latents h of each example v.
 
-        Without a posterior they are those of the method's encoder, or the exact mean E[h|v] of an energy that has one,
-        such as a GRBM.
+        Without a posterior, the latents are those of the method's encoder, or the exact mean E[h|v] of an energy that
+        has one, such as a GRBM.
 
         Args:
             v: Points, in the kinds of :meth:`score`.
@@ -392,7 +395,7 @@ class TrainedRun:
         return alike(by_rows(in_float64(energy).free_energy, ROWS, points) + self._shapes.log_unit_of_v, v)
 
     def learn_log_partition(self) -> None:
-        """Copy log Z from the final metrics, if these were computed at the current iteration and include log Z.
+        """Take log Z from the final metrics, if these include it and belong to the current iteration.
 
         The caller makes sure that the metrics belong to the current parameters.
         """
@@ -406,11 +409,11 @@ class TrainedRun:
         return LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
 
     def log_partition(self) -> tuple[float, float]:
-        """Compute log Z and its standard error, in nats, for the current parameters; the error of an exact log Z is 0.
+        """Compute log Z and its standard error, in nats, for the current parameters.
 
-        The computation is that of the run's log-likelihood metric, and is done once for each set of parameters. For
-        the trained parameters, the values are read from the run's metrics or the shared model's files if they are
-        there.
+        The error of an exact log Z is 0. The computation is that of the run's log-likelihood metric, and is done once
+        for each set of parameters. For the trained parameters, the values are read from the run's metrics or the shared
+        model's files if they are there.
 
         Raises:
             ConfigError: If log Z can be neither computed nor estimated.
