@@ -14,7 +14,7 @@ CHANNELS = {1: "grey", 3: "colour"}
 
 
 def channels_first(values: np.ndarray, where: str) -> np.ndarray:
-    """Return images (n, H, W), (n, C, H, W) or (n, H, W, C) as (n, C, H, W), and vectors (n, d) unchanged.
+    """Convert images of shape (n, H, W) or (n, H, W, C) to shape (n, C, H, W); return vectors (n, d) unchanged.
 
     Raises:
         DataError: If the array has another number of axes, or neither 1 nor 3 channels.

@@ -201,7 +201,7 @@ class ArrayFile(PixelData):
         return Splits(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
 
     def load_labels(self) -> Splits | None:
-        """Return the labels, int64; None if there are none."""
+        """Return the labels of each split as int64 tensors; None if there are none."""
         labels = self._examples().labels
         return None if labels is None else Splits(*map(torch.from_numpy, labels))
 
@@ -324,7 +324,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _whole(examples: Examples) -> list[int]:
-    """Return the indices of the columns that hold only whole numbers; none for images."""
+    """Return the indices of the columns that hold only whole numbers, or an empty list for images."""
     if examples.are_images:
         return []
     whole = [(part == np.floor(part)).all(0) for part in examples.parts]
@@ -393,7 +393,7 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
 
 
 def _by_word(where: str, table: Table) -> list[Table | None]:
-    """Divide a table by its column of split names; without such a column, all rows are for training."""
+    """Divide a table into splits by its column of split names; without such a column, all rows are for training."""
     if table.split is None:
         return [table, None, None]
     words = [str(word).strip().lower() for word in table.split]

@@ -115,7 +115,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for checkpoints: sorted digests of each split's examples, and of earlier training examples.
+        """Return the state for checkpoints: sorted digests of the examples of each split and of earlier training data.
 
         Lightning stores the state under the name of the class. Data without digests have no state.
         """
@@ -132,7 +132,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
-        """Return how many training examples, counted from the first, are not in the given split; by default, all."""
+        """Return the number of leading training examples that are not in the given split; by default, all of them."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
@@ -291,7 +291,7 @@ class ArrayDataModule(LightningDataModule, ABC):
 
 
 def range_of(values: torch.Tensor) -> tuple[float, float]:
-    """Return the range of most values (n,): quantile 0.005 to 0.995, widened by a quarter of this range on each side.
+    """Return the range from quantile 0.005 to 0.995 of values (n,), widened by a quarter of its length at each end.
 
     Example:
         >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))

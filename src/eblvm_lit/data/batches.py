@@ -66,7 +66,7 @@ class BatchStream:
         self._last: tuple[int, torch.Tensor] | None = None  # the most recently used epoch and its order
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the ordered indices of the examples in the batch of an iteration, also those of other processes."""
+        """Return the indices of the examples in the batch of an iteration, in order, for all processes together."""
         epoch, i = divmod(position, -(-len(self.array) // self.batch_size))
         if self._last is None or self._last[0] != epoch:
             order = torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
@@ -150,7 +150,7 @@ class RepeatedBatches:
 
 
 class OrderedBatches:
-    """An iterator that passes once, in order, over the batches of an array.
+    """An iterator over the batches of an array that visits each example once, in order.
 
     Args:
         array: The data, shape (n, *event_shape).

@@ -119,7 +119,7 @@ class TwoBlobs(Blobs):
 
 
 class TwentyFiveGaussians(Blobs):
-    """Twenty-five Gaussians of standard deviation 0.05 on a grid of five by five, two units apart.
+    """Twenty-five Gaussians of standard deviation 0.05 whose means form a grid of five by five with spacing 2.
 
         p(v) = 1/25 Σ_c N(v; μ_c, 0.05² I),  μ = (2i, 2j),  i, j = −2, ..., 2
 

@@ -91,7 +91,7 @@ def _array(given: Any, name: str) -> np.ndarray:
 
 
 def _stacked(given: Dataset, name: str) -> Given:
-    """Stack the items of a Dataset."""
+    """Stack the items of a torch ``Dataset`` into an array of examples and an array of labels, if there are any."""
     if isinstance(given, TensorDataset):
         columns: Sequence[Any] = given.tensors
     else:

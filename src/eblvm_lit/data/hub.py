@@ -88,7 +88,7 @@ class HubData(ArrayFile):
 # Cached, because a run builds its data three times, but should decode the images only once.
 @functools.lru_cache(maxsize=1)
 def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
-    """Load a data set, and draw missing splits from the training examples."""
+    """Load a data set by the package ``datasets``, and draw missing splits from the training examples."""
     found = _loaded(source)
     given: list[Any] = [None, None, None]
     for name, part in found.items():
@@ -112,7 +112,7 @@ def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
 
 
 def _loaded(source: Source) -> Mapping[str, Any]:
-    """Load a data set with all of its splits."""
+    """Load all splits of a data set by the package ``datasets``."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -130,7 +130,7 @@ def _loaded(source: Source) -> Mapping[str, Any]:
 
 
 def _chosen(source: Source, features: Mapping[str, Any]) -> tuple[list[str], str | None]:
-    """Choose the columns of examples and the column of labels."""
+    """Choose the columns that hold the examples, and the column of labels or None."""
     listed = ", ".join(features)
     label = source.label_column
     if label is None:
@@ -155,7 +155,7 @@ def _chosen(source: Source, features: Mapping[str, Any]) -> tuple[list[str], str
 
 
 def _values(source: Source, part: Any, columns: Sequence[str], channels: int | None) -> tuple[np.ndarray, int | None]:
-    """Return the examples of a split, and the number of channels if they are images."""
+    """Return the examples of a split, and the number of channels of images (None for vectors)."""
     found = [part[name][:] for name in columns]
     if isinstance(found[0][0], Image.Image):
         images = [ImageOps.exif_transpose(image) for image in found[0]]

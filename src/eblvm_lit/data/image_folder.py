@@ -124,7 +124,7 @@ class ImageFolder(ImageDataModule):
         return (channels, *((side, side) if side else self._headers[1][0]))
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Choose size, channels and white if they are None, and a smaller batch size if there are too few images.
+        """Choose ``size``, ``channels`` and ``white`` if they are None, and a smaller batch size if images are too few.
 
         The size is the crop if that is given, and otherwise the one among 8, 16 and 32 pixels that is nearest to the
         shorter side of a typical image.

@@ -175,7 +175,7 @@ class ImageDataModule(PixelData):
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
-        """Return how many training images, counted from the first, are not in the given split.
+        """Return the number of leading training images that are not in the given split.
 
         Validation images that are also used for training come last among the training images.
         """

@@ -206,7 +206,7 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
 
 
 def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:
-    """Return the name of an array: the given name, the only name, or the usual one in upper or lower case."""
+    """Choose an array by name: the given name, else the only name, else the usual name in upper or lower case."""
     listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
     if given is not None:
         if given not in arrays:
@@ -221,7 +221,7 @@ def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual:
 
 
 def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
-    """Return an array unchanged if it holds real numbers; raise for text and objects."""
+    """Return an array unchanged if it holds real numbers; raise an error if it holds anything else, such as text."""
     array = np.asarray(array)
     if array.dtype.kind not in "buif":
         kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
@@ -231,7 +231,7 @@ def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
 
 
 def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.ndarray:
-    """Return the columns with the given indices; raise if one is a name or out of range."""
+    """Return the columns with the given indices; raise an error if one is a name or is out of range."""
     d = values.shape[1]
     for column in columns:
         if not isinstance(column, int) or not -d <= column < d:
@@ -304,7 +304,7 @@ def _read_parquet(path: Path, names: Names) -> Table:
 
 
 def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: bool) -> Table:
-    """Choose the columns of examples, labels and split names."""
+    """Choose the columns of a data frame that hold the examples, the labels and the split names."""
     if names.key is not None or names.label_key is not None:
         raise DataError(f"{path} is a table: name its columns by data.columns and data.label_column.")
     if named and "" in frame.columns and len(frame.columns) > 1:

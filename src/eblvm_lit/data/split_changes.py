@@ -47,7 +47,7 @@ def changed_splits(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> s
 
 
 def n_trained_on(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> int:
-    """Count the test examples that the checkpoint was trained on, including training before its run was resumed.
+    """Count the test examples that were training examples of a checkpoint, or of the runs that it resumed.
 
     Examples that were already in both splits do not count; this is possible if the user has divided the data.
 

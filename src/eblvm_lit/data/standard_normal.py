@@ -44,7 +44,7 @@ class StandardNormalData(SampledData):
         self.event_shape = (self.v_dim,)
 
     def score(self, v: torch.Tensor) -> torch.Tensor:
-        """Return the score grad_v log p(v) = -v, shape (B, d)."""
+        """Return the score of the distribution, grad_v log p(v) = -v, shape (B, d)."""
         return -v
 
     def sample(self, n: int, generator: torch.Generator) -> torch.Tensor:

@@ -73,7 +73,7 @@ class ArraysToStore(NamedTuple):
     contents: dict[str, dict[str, np.ndarray]]
 
     def overrides(self, words: Sequence[str] = ()) -> list[str]:
-        """Return the overrides that select these arrays as a run's data, and a kind of model that fits their shape.
+        """Return the overrides that make these arrays the data of a run, and choose a kind of model that fits them.
 
         Args:
             words: The user's overrides, which may choose another kind.
@@ -143,7 +143,7 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
 
 
 def _pair(given: Any) -> tuple[Any, Any]:
-    """Return a pair (examples, labels) unchanged; pair anything else with None."""
+    """Return a pair (examples, labels) unchanged, and any other value as the pair (value, None)."""
     return given if isinstance(given, tuple) and len(given) == 2 else (given, None)
 
 

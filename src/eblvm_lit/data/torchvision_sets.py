@@ -64,7 +64,7 @@ class TorchvisionImages(SmallImageDataModule):
         self.dataset(folder, download=True)
 
     def read(self) -> Images:
-        """Download missing files, check them, and read both parts."""
+        """Download missing files, check all files, and read the training and the test part."""
         ensure(self.root, self.files(), self.dataset.__name__, self.download)
         pixels, labels = zip(*self.parts(), strict=True)
         images = (torch.as_tensor(np.ascontiguousarray(x)) for x in pixels)
@@ -73,7 +73,7 @@ class TorchvisionImages(SmallImageDataModule):
 
 
 class MNIST(TorchvisionImages):
-    """Handwritten digits, zero-padded by 2 to (1, 32, 32); the labels are the digits.
+    """Handwritten digits of 28 x 28 pixels, zero-padded to (1, 32, 32); the labels are the digits.
 
     There are 60,000 training and 10,000 test images (``root/MNIST/raw/*-ubyte``, with or without ``.gz``). Reference:
     Bao et al. 2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
@@ -95,13 +95,13 @@ class MNIST(TorchvisionImages):
         return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Read the images (n, 1, 28, 28) and the labels (n,) of both parts."""
+        """Read the images (n, 1, 28, 28) and the labels (n,) of the training and the test part."""
         train, labels, test, test_labels = (read_idx(self.root / name) for name in self.files())
         return [(train[:, None], labels.long()), (test[:, None], test_labels.long())]
 
 
 class FashionMNIST(MNIST):
-    """Pictures of clothes in the format of MNIST, zero-padded by 2 to (1, 32, 32); labels are kinds of clothes.
+    """Pictures of clothes in the format of MNIST, zero-padded to (1, 32, 32); the labels are ten kinds of clothes.
 
     There are 60,000 training and 10,000 test images (``root/FashionMNIST/raw``). Reference: Xiao, Rasul and Vollgraf
     2017, "Fashion-MNIST".
@@ -139,7 +139,7 @@ class CIFAR10(TorchvisionImages):
         return {f"{self.dataset.base_folder}/{name}": md5 for name, md5 in files}
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Read both parts, and convert them from torchvision's channels-last layout to channels-first."""
+        """Read the training and the test part, and convert their images from channels-last to channels-first."""
         parts = (self.dataset(self.root, train=train) for train in (True, False))
         return [(part.data.transpose(0, 3, 1, 2), part.targets) for part in parts]
 
@@ -181,12 +181,12 @@ class SVHN(TorchvisionImages):
         return {name: md5 for _, name, md5 in listed}
 
     def download(self, folder: str) -> None:
-        """Download both files, each by a separate call of torchvision."""
+        """Download the two MATLAB files, each by a separate call of torchvision."""
         for split in self.splits_read:
             self.dataset(folder, split, download=True)
 
     def parts(self) -> list[tuple[Any, Any]]:
-        """Read the images and the labels of both parts."""
+        """Read the images and the labels of the training and the test part."""
         parts = (self.dataset(self.root, split) for split in self.splits_read)
         return [(part.data, part.labels) for part in parts]
 
@@ -265,7 +265,7 @@ class CelebA(ImageDataModule):
         return Images(faces[:n_train], faces[n_train:], labels[:n_train], labels[n_train:])
 
     def _choose(self, parts: Any) -> tuple[list[str], int]:
-        """Choose the images: return their file names, training images first, and the number of training images."""
+        """Return the file names of the chosen images, training images first, and the number of training images."""
         names = parts.index.tolist()
         if self.subset is None:
             return names, int((parts < 2).sum())
@@ -304,7 +304,7 @@ class Photographs(ImageDataModule):
         """Return the paths of all photographs in a fixed order; missing files are downloaded."""
 
     def read(self) -> Images:
-        """Decode the photographs unless this was done before."""
+        """Decode the photographs, unless an earlier call has stored the decoded ones."""
         name = type(self).__name__
         shape = self.image_shape
         target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
@@ -389,7 +389,7 @@ def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: 
 
 
 def read_idx(path: Path) -> torch.Tensor:
-    """Read an MNIST file, compressed or not.
+    """Read an MNIST file in the IDX format, compressed or not.
 
     torchvision reads only decompressed files, and decompresses a file only if its MD5 sum is that of the official one;
     a file that was compressed again has another sum. This function relies on gzip's own checksum instead.

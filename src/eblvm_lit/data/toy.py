@@ -49,7 +49,7 @@ class SampledData(ArrayDataModule):
         """Draw n points, shape (n, *event_shape), float32."""
 
     def load(self) -> Splits:
-        """Draw the three splits, each with its own generator."""
+        """Draw the three splits, each with its own random generator."""
         generators = [keyed_generator(self.sample_seed, self.sample_name, split) for split in Splits._fields]
         return Splits(*map(self.sample, self.sizes, generators))
 

@@ -104,7 +104,7 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
 
 
 def costs(groups: Sequence[Group], metric: str) -> pd.DataFrame:
-    """Compute the quality and the cost of each group, as means over its runs.
+    """Compute the mean of a metric, and the mean time and memory of training, over the runs of each group.
 
     Args:
         groups: The groups of one data set.
@@ -159,7 +159,7 @@ def _words(group: Group) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    """Place the legend of the figure's first panel to the right of the given axes, without shrinking them."""
+    """Place the legend of the figure's first panel to the right of the given axes, without shrinking the axes."""
     handles, labels = axes.figure.axes[0].get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(label, 44, subsequent_indent="   ")) for label in labels]
     legend = axes.legend(handles, wrapped, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
@@ -167,7 +167,7 @@ def _legend(axes: Axes) -> None:
 
 
 class Grid:
-    """The groups of runs of one method that differ in two numeric settings, as the cells of a heat map.
+    """The cells of a heat map: groups of runs of one method, one for each pair of values of two numeric settings.
 
     Args:
         cells: The groups by the pair of the two settings' values.

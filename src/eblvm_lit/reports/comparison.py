@@ -15,7 +15,7 @@ __all__ = ["compare", "difference", "interval"]
 
 
 def interval(values: pd.Series) -> tuple[float, float]:
-    """Compute the 95 % confidence interval of a mean, by Student's t; NaN for fewer than two values.
+    """Compute the 95 % confidence interval of the mean of values by Student's t; NaN for fewer than two values.
 
     Example:
         >>> [round(float(bound), 2) for bound in interval(pd.Series([1.0, 2.0, 6.0]))]  # 3 ± 4.303 sqrt(7 / 3)

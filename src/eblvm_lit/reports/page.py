@@ -62,7 +62,7 @@ def render(
 
 
 def _figures(group: Group) -> dict[str, str]:
-    """Return the scaled-down figures of the first run of a group, as data URIs by name."""
+    """Return the figures of the first run of a group, scaled down, as a dict from each figure's name to a data URI."""
     paths = [path for path in sorted(group.runs[0].folder.glob("figures/*.png")) if not AT_VALIDATION.search(path.stem)]
     found: dict[str, str] = {}
     for path in paths[:MOST_PICTURES]:
@@ -84,7 +84,7 @@ def _embedded(path: Path, widest: int) -> str:
 
 
 def _costs(groups: Sequence[Group], root: str) -> pd.DataFrame:
-    """Return a table with the time, the memory and the machine of each run, as far as the run recorded them."""
+    """Return a table of the training time, the memory and the machine of each run, if the run recorded them."""
     rows = [
         {
             "run": escaped(os.path.relpath(run.folder, root)),

@@ -182,7 +182,7 @@ class Group:
 
 
 def setting_name(key: str) -> str:
-    """Return the name of a setting in labels, without a prefix that is clear from the context.
+    """Return the name of a setting for labels: its key without a prefix that readers do not need.
 
     Example:
         >>> setting_name("method.n_unroll"), setting_name("score.n_particles")

@@ -52,7 +52,7 @@ def _entries() -> list[dict[str, Any]]:
 
 
 def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
-    """Find the published numbers for the method, the data set and the settings of a run, by metric.
+    """Find the published numbers for the method, data set and settings of a run, as a dict by metric name.
 
     If several entries of ``published.yaml`` match, the first one counts.
 
@@ -135,7 +135,7 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """Return a mark for the best mean of a metric on each data set, and for the best of one method's settings there.
+    """Return the mark of each row: for the best mean of a metric on a data set, for the best of its method, or none.
 
     A mean is marked only if at least two means can be compared.
     """
@@ -148,7 +148,7 @@ def _best(summary: pd.DataFrame) -> pd.Series:
 
 
 def _text(mean: float, std: float = math.nan, low: float = math.nan, high: float = math.nan, mark: str = "") -> str:
-    r"""Format a mean and its standard deviation, to two digits, with the confidence interval on a second line.
+    r"""Format a mean with its standard deviation to two digits, and its confidence interval on a second line.
 
     Example:
         >>> _text(-5881.0, 2**0.5), _text(12.345), _text(0.5, 0.0)

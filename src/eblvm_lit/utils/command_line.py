@@ -45,7 +45,9 @@ def pasteable(key: str, value: str) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """Return the known name most similar to a given one, or None; the last words of dotted names matter most.
+    """Return the known name that is most similar to a given name, or None if no known name is similar enough.
+
+    Names are compared first by their last words, such as ``lr`` in ``method.lr``, and then as a whole.
 
     Args:
         name: The given name, such as a key with a typing error.
@@ -81,7 +83,7 @@ def in_sweep() -> bool:
 
 
 def typed_command() -> dict[str, Any]:
-    """Return the command line of this run, in the form of :func:`~eblvm_lit.utils.run_files.read_command`.
+    """Return the command line of this run, in the same form as :func:`~eblvm_lit.utils.run_files.read_command`.
 
     It is empty without Hydra.
 

@@ -35,7 +35,10 @@ def digest(*parts: object) -> str:
 
 
 def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
-    """Yield pairs of a header and a tensor; the headers ensure that different lists never give the same bytes."""
+    """Yield the parts of a value that are hashed: pairs of a header text and a tensor, or of a text and None.
+
+    The headers ensure that different lists of values never give the same bytes.
+    """
     if isinstance(part, nn.Module):
         for name, module in part.named_modules():
             yield f"module {name} {type(module).__qualname__} {_settings(module)};", None
@@ -48,6 +51,6 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
-    """Return the attributes of a module that are plain values; they may differ even if all tensors are equal."""
+    """Return the attributes of a module that are numbers, texts or tuples, which its tensors do not determine."""
     plain = bool, int, float, str, tuple
     return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}

@@ -65,7 +65,7 @@ def new_folder(path: str | Path) -> Path:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes inside the block; the lock ends if this process dies.
+    """Lock a folder against other processes during the ``with`` block; the lock ends if this process dies.
 
     On a file system without locks, no process is kept out.
 

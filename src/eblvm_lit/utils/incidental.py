@@ -56,7 +56,7 @@ def is_incidental(key: str, *more: str) -> bool:
 
 
 def is_below(path: str, other: str) -> bool:
-    """Return whether a path equals another path, or is below it.
+    """Return whether a dotted path equals another path, or begins with that path and a dot.
 
     Example:
         >>> is_below("method.lr", "method"), is_below("methods", "method")

@@ -25,7 +25,7 @@ MMAP_MAX = -4
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Let glibc keep the memory of freed CPU tensors for reuse inside the block, and then return it to the system.
+    """Let glibc keep the memory of freed CPU tensors for reuse in the block, and return it to the system at the end.
 
     Otherwise the memory goes back to the system, which clears each page before it is used again: an iteration of BiDVL
     on CIFAR10 then takes 6.7 s of processor time and 107,000 page faults, instead of 5.9 s and 2,600.
@@ -61,7 +61,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explain_lack_of_memory(hints: Sequence[str]) -> Iterator[None]:
-    """Replace an out-of-memory error raised in the block with a ConfigError of one sentence.
+    """Replace an out-of-memory error raised in the ``with`` block by a ConfigError whose message is one sentence.
 
     Args:
         hints: Changes that save memory, each a verb and its object, for the sentence.

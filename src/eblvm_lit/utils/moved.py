@@ -42,7 +42,7 @@ FITTING = "eblvm_lit.draws.choice.FittingSampler"
 
 
 def with_present_names(node: Any) -> Any:
-    """Replace old class names in a configuration of plain containers; objects of removed classes become None.
+    """Replace old class names in a configuration by current ones; the settings of removed classes become None.
 
     Example:
         >>> with_present_names({"ais": {"_target_": "eblvm_lit.evaluation.ais.AIS", "n_chains": 5}})

@@ -9,7 +9,7 @@ __all__ = ["listing", "significant"]
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """Format a number with a few significant digits, or fewer if it is very small or whole.
+    """Format a number with ``digits`` significant digits; whole numbers keep all digits, and very small ones get three.
 
     Example:
         >>> [significant(value) for value in (12000, -0.29341234, 2.6e-5, 1906.32, 98765.4, 0.0)]

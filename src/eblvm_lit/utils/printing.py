@@ -18,7 +18,7 @@ PRINTED.propagate = False
 
 
 class RunLog(logging.FileHandler):
-    """The log file of a run; in a folder that was used before, nothing is written until the run has started.
+    """The log file of a run; in the folder of an earlier run, lines are kept in memory until the new run has started.
 
     So a start that is refused leaves the log of an earlier run unchanged. A run has started when ``config.yaml`` has
     been written since this process began, and an evaluation is done when ``evaluation.json`` has; then all waiting
@@ -46,7 +46,7 @@ class RunLog(logging.FileHandler):
             super().emit(self._waiting.pop(0))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Ignore the error, because logging would print a traceback for each line."""
+        """Ignore an error of writing the log, because ``logging`` would otherwise print a traceback for each line."""
 
 
 def record(text: str) -> None:

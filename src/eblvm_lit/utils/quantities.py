@@ -37,7 +37,7 @@ WORDS: list[dict[str, str]] = []  # values for the fields {...} in declared name
 
 
 class Declares:
-    """A base class for metrics and other classes that declare, in their class statement, the numbers they report.
+    """The base class of metrics and other classes that declare the numbers they report by a class argument, ``emits``.
 
     Args:
         emits: What is declared of each number, by its name with or without the split. In a name, ``*`` stands for
@@ -63,7 +63,7 @@ class Declares:
 
 
 def quantity(name: str) -> Quantity:
-    """Return what an imported class declares, or a run has stored, about a reported number; else ``UNKNOWN``.
+    """Return the unit, meaning and direction of a reported number; ``UNKNOWN`` if no class or run has declared them.
 
     Args:
         name: The name, perhaps with the split before it and a remark in brackets behind it: ``val/fisher (last 3)``.
@@ -76,7 +76,7 @@ def quantity(name: str) -> Quantity:
 
 
 def direction(name: str) -> int:
-    """Return 1 if higher values of a number are better, -1 if lower ones are, 0 if neither; see :func:`quantity`."""
+    """Return 1 if higher values of a reported number are better, -1 if lower ones are, and 0 if neither is declared."""
     return quantity(name).direction
 
 

@@ -37,7 +37,7 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_command(folder: Path) -> dict[str, Any]:
-    """Read the command line of a run: its ``overrides``, a list, and its ``choices``, the option of each group.
+    """Read the command line of a run: a list of ``overrides``, and ``choices``, a dict of the option of each group.
 
     Runs of earlier versions have it in Hydra's files. A run started from Python has no choices. For a folder without
     any of these files the result is empty.

@@ -46,7 +46,7 @@ def find_device(device: str | int | torch.device) -> torch.device:
 
 @contextmanager
 def torch_settings(threads: int | None = None, tf32: bool | None = None) -> Iterator[None]:
-    """Set the number of CPU threads and the use of TF32 inside the block, and flush subnormal numbers to zero.
+    """Set the number of CPU threads and the use of TF32 in the block, and flush subnormal numbers to zero.
 
     Subnormal numbers are those below 1.2e-38 (in double precision 2.2e-308), with which CPUs compute many times more
     slowly. In a trained network with saturated units a few percent of the activations, gradients and squared gradients

@@ -22,7 +22,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is t
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of a configuration as plain containers; interpolations stay text.
+    """Read a YAML configuration file as nested dicts and lists; interpolations are left as text.
 
     Aliases are refused, because a few hundred bytes of them can stand for gigabytes, and this package writes none.
 

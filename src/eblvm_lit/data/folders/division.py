@@ -121,7 +121,7 @@ def list_folders(
 def _labels(
     path: Path | None, folders: Mapping[str, Path], found: Mapping[str, Found]
 ) -> tuple[list[str] | None, list[str]]:
-    """Return the label of each file of all splits, or None without labels, and notes on the label files."""
+    """Return the labels of the files of all splits (None if there are no labels) and a list of notes on label files."""
     labels: dict[str, list[str] | None] = {}
     notes = []
     for name, part in found.items():
@@ -146,7 +146,7 @@ def _labels(
 def _divided(
     split: np.ndarray, digests: Sequence[bytes], sizes: Mapping[str, float], seed: int, name: str
 ) -> np.ndarray:
-    """Divide the training images by their digests, and return the split of each image; raise if a split is empty."""
+    """Divide the training images by their digests; return the split of each image, or raise if a split is empty."""
     free = np.flatnonzero(split == 0)
     own = [digests[i] for i in free]
     asked = " and ".join(f"data.{one}_size={size}" for one, size in sizes.items())
@@ -171,7 +171,7 @@ def _divided(
 
 
 def _repeated(order: np.ndarray, split: np.ndarray, contents: Contents, files: Sequence[Path]) -> list[str]:
-    """Describe identical images in different splits, which can occur if splits have separate folders."""
+    """Return warnings about identical images in different splits, which can occur if splits have separate folders."""
     first: dict[bytes, int] = {}
     pairs = []
     for i, digest in zip(order, contents.digests(order), strict=True):

@@ -30,7 +30,10 @@ PREPARED = "prepared"  # the folder of decoded images, which lies among the imag
 
 
 class Found(NamedTuple):
-    """The images below a folder, sorted by path; the class of each, or None without class folders; skipped files."""
+    """The result of a search below a folder: its images sorted by path, the class of each image, and skipped files.
+
+    ``classes`` is None if the folder has no class folders.
+    """
 
     files: list[Path]
     classes: list[str] | None
@@ -120,7 +123,7 @@ def list_images(folder: Path) -> Found:
 
 
 def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
-    """Return the class of each file, the direct subfolder of ``folder`` that contains it; None without subfolders."""
+    """Return the class of each file: the name of the direct subfolder that contains it; None without subfolders."""
     within = [path.relative_to(folder).parts for path in files]
     empty = {path.name for path in visible(folder) if path.is_dir() and not _is_ignored(path)}
     empty -= {parts[0] for parts in within if len(parts) > 1}
@@ -134,14 +137,14 @@ def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
 
 
 def _is_ignored(folder: Path) -> bool:
-    """Return whether a folder is neither a split nor a class: one that macOS adds, or that of the decoded images."""
+    """Return whether a folder is ignored, because macOS added it or because it holds the decoded images."""
     if folder.name == PREPARED:
         return not any(_kind(path.name) == "image" for path in folder.rglob("*") if path.is_file())
     return folder.name == PACKING
 
 
 def _kind(name: str) -> str:
-    """Return ``image`` for an image, an empty string for a file to skip, and otherwise why the file is rejected.
+    """Return ``image`` for the name of an image, an empty string for a file to skip, or the reason for a rejection.
 
     Example:
         >>> _kind("a.PNG"), _kind("notes.txt"), _kind("film.mp4")
