@@ -28,14 +28,14 @@ class Draws(ABC):
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """The tensors, by name, that chains need at their start besides noise; empty for most models.
+        """A dict from names to the tensors that chains need at their start besides noise; empty for most models.
 
         These tensors are saved with a shared model.
         """
         return {}
 
     def of_means(self) -> Draws | None:
-        """Return draws of the means E[v|h] instead of samples of p(v|h); None if there is no such mean."""
+        """Return an object that draws the means E[v|h] instead of samples of p(v|h), or None if this is impossible."""
         return None
 
     @abstractmethod
@@ -69,7 +69,7 @@ class ImageSource(ABC):
     """
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the source can produce images of the method; by default, whether the data are images."""
+        """Return whether the source can produce images of the method; by default, it can if the data are images."""
         return data.image_shape is not None
 
     @abstractmethod

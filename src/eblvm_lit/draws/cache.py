@@ -30,7 +30,7 @@ N_EXAMPLES = 1000  # the maximum number of training images that enter the digest
 
 
 class SampleCache(DrawnAsTheRun, ImageSource):
-    """A source of images that caches samples on disk as 8-bit images, and draws only those not in the cache.
+    """A source of images that caches samples on disk as 8-bit images, and draws only samples that are not cached yet.
 
     The folder is named by a digest of everything that the samples depend on. Each batch is one file, which is written
     completely or not at all. An interrupted run therefore resumes at the first missing batch, and a request for more
@@ -69,7 +69,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return data.image_shape is not None and self.draws(method, data) is not None
 
     def images(self, method: Method, data: ArrayDataModule, n: int) -> Tensor:
-        """Return the first n images, drawing those that are missing; see :meth:`ImageSource.images`.
+        """Return the first n images, and draw those that are not in the cache; see :meth:`ImageSource.images`.
 
         Raises:
             ConfigError: If the chains diverge, or if the processes do not share the folder.
@@ -88,7 +88,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return torch.from_numpy(images)
 
     def folder(self, draws: ChainDraws) -> Path:
-        """Return the path of the folder of a model's samples; the folder need not exist yet."""
+        """Return the path of the folder that stores a model's samples; the folder need not exist yet."""
         sampler = draws.sampler
         data = draws.data
         posterior = draws.method.parts.posterior
@@ -106,7 +106,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return self.cache_dir / "samples" / digest(*parts)
 
     def fill(self, draws: ChainDraws, n: int, *, rank: int = 0, world: int = 1) -> None:
-        """Draw and store this process's share of the missing images among the first n.
+        """Draw and store this process's share of those of the first n images that are not in the cache.
 
         Args:
             draws: The chains that draw the images.
@@ -132,7 +132,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return images 0 to n - 1, shape (n, C, H, W), from a folder, and a mask (n,) of those that exist there."""
+    """Read images 0 to n - 1 of a folder, shape (n, C, H, W), and also return a mask (n,) of the existing images."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

@@ -28,7 +28,7 @@ N_LATENTS = 10_000  # chains use the posterior means of at most this many traini
 
 
 class ChainDraws(Draws):
-    """Samples drawn by chains on the free energy F(v), on E(v, h), or on E(., h) with latents h of training examples.
+    """Samples drawn by Markov chains on the free energy F(v), on E(v, h), or on E(., h) at latents h of training data.
 
     Args:
         sampler: The sampler that runs the chains.
@@ -68,12 +68,12 @@ class ChainDraws(Draws):
 
     @property
     def kind(self) -> str | None:
-        """The ``kind`` of chains of :class:`~eblvm_lit.samplers.sampler.Sampler`; None if sampling is not possible."""
+        """The kind of chain that :class:`~eblvm_lit.samplers.sampler.Sampler` runs; None if sampling is impossible."""
         return self.sampler.kind_for(self.energy, self.method.parts.posterior, torch.empty(0))
 
     @cached_property
     def starts(self) -> dict[str, Tensor]:
-        """The tensors, by name, that chains need at their start besides noise.
+        """A dict from names to the tensors that chains need at their start besides noise.
 
         ``latents`` are the posterior means of the first 10,000 training examples, shape (n, H). ``box`` contains the
         lowest and the highest training value of each variable, shape (2, *event). Most models need neither.
@@ -95,7 +95,7 @@ class ChainDraws(Draws):
         return self.data.as_float(self.data.splits.train[:n])
 
     def of_means(self) -> Draws | None:
-        """Return Gibbs chains that yield the means E[v|h] instead of samples; None for other dynamics."""
+        """Return an object whose Gibbs chains yield the means E[v|h] instead of samples, or None for other dynamics."""
         if not isinstance(self.sampler.dynamics, Gibbs):
             return None
         sampler = copy.copy(self.sampler)

@@ -99,7 +99,7 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Return the object that draws a method's samples, with its generator or, if it has none, by a sampler's chains.
+    """Return the object that draws a method's samples with its generator or, without one, with a sampler's chains.
 
     The sampler is that of the configuration; a :class:`FittingSampler` chooses the dynamics that suit the model.
 

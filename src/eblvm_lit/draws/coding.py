@@ -16,7 +16,7 @@ ROWS = 100
 
 
 def reconstructs(parts: MethodParts) -> bool:
-    """Return whether a method has a generator, and a posterior or an encoder.
+    """Return whether a method can reconstruct data, because it has a generator, and a posterior or an encoder.
 
     Example:
         >>> reconstructs(MethodParts(generator=nn.Linear(3, 2)))
@@ -27,7 +27,7 @@ def reconstructs(parts: MethodParts) -> bool:
 
 @torch.no_grad()
 def decode(generator: nn.Module, h: Tensor) -> Tensor:
-    """Compute G(h), shape (B, *event), for latents h (B, H), with the generator G in evaluation mode.
+    """Compute the output G(h), shape (B, *event), of a generator G in evaluation mode for latents h (B, H).
 
     Example:
         >>> decode(nn.Linear(3, 2), torch.zeros(5, 3)).shape
@@ -39,7 +39,7 @@ def decode(generator: nn.Module, h: Tensor) -> Tensor:
 
 @torch.no_grad()
 def encode(parts: MethodParts, v: Tensor) -> Tensor:
-    r"""Compute latents of v, shape (B, H): the posterior mean :math:`\mu(v)`, or the encoder's output.
+    r"""Compute the latents of examples v, shape (B, H): the posterior mean :math:`\mu(v)`, or the encoder's output.
 
     The network is in evaluation mode.
 

@@ -75,7 +75,7 @@ class GeneratedImages(ImageSource):
 
     @torch.no_grad()
     def passes(self, method: Method, n: int, seed: int) -> list[Tensor]:
-        """Generate G(h) for at least n latents h; return one tensor (batch_size, *event) per forward pass.
+        """Generate images G(h) for at least n latents h; return one tensor (batch_size, *event) per forward pass.
 
         Args:
             method: A method with a generator.
@@ -105,7 +105,7 @@ class GeneratedImages(ImageSource):
 
 
 class GeneratorDraws(Draws):
-    """The images G(h) of one method's generator; they are means of v given h.
+    """The images G(h) of one method's generator G at random latents h; each image is the mean of v given h.
 
     Args:
         images: The settings with which the generator draws.
@@ -119,7 +119,7 @@ class GeneratorDraws(Draws):
         self.method = method
 
     def of_means(self) -> Draws:
-        """Return these draws unchanged, because they already are means of v given h."""
+        """Return this object unchanged, because its images G(h) already are means of v given h."""
         return self
 
     def draw(self, n: int, *, seed: int, on_step: Callable[[int], None] | None = None) -> Tensor:

@@ -84,7 +84,7 @@ class DrawnMask(Mask):
         self.inverted = inverted
 
     def prepare(self) -> None:
-        """Load the other data set."""
+        """Load the data set whose images serve as masks."""
         self.data.setup()
 
     def keep(self, image_shape: tuple[int, int, int], noise: SampleNoise) -> Tensor:

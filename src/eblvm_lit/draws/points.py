@@ -15,7 +15,7 @@ __all__ = ["PointSamples"]
 
 
 class PointSamples(DrawnAsTheRun, ImageSource):
-    r"""A source of samples from models of vectors (not images); they are those in the run's figure ``samples``.
+    r"""A source of samples for data that are not images; the samples are those in the run's figure ``samples``.
 
     Args:
         sampler: The run's sampler; see :func:`~eblvm_lit.draws.choice.draws_of`.

@@ -16,7 +16,7 @@ ROWS = 500
 
 @torch.no_grad()
 def posterior_means(method: Method, data: ArrayDataModule, rows: Tensor) -> np.ndarray:
-    """Compute the posterior means E_q[h|v] of examples in chunks; without a posterior, compute the encoder's outputs.
+    """Compute the posterior means E_q[h|v] of examples v in chunks; without a posterior, compute the encoder's outputs.
 
     Args:
         method: A method with a posterior or an encoder, on any device.

@@ -37,7 +37,7 @@ class Picture(MayNotApply):
             cls.draw = styled(cls.draw)
 
     def prepare(self) -> None:
-        """Check, before the first iteration, that the files that the figure needs exist.
+        """Check before the first iteration that all files needed by the figure exist.
 
         Raises:
             DataError: If a file is missing.
@@ -71,7 +71,7 @@ def window_in_units(data: ArrayDataModule) -> Window:
 
 
 def _aspect(bounds: Window) -> str | float:
-    """Return the aspect of a panel: equal units on both axes, or a square panel if the window is far from square.
+    """Return the aspect ratio of a panel: equal units on both axes, or a square panel if the window is far from square.
 
     Columns of a table may have units that cannot be compared, such as metres and years.
     """

@@ -23,7 +23,7 @@ __all__ = ["Conditional"]
 
 
 class Conditional(Picture):
-    r"""A figure of test images, each above samples of p(v|h) at the image's latent h.
+    r"""A figure of test images and, below each image, samples of p(v|h) at the image's latent h.
 
     The latent is the mean of the posterior at the image or, without a posterior, the output of the encoder.
 

@@ -94,7 +94,7 @@ class Density(Picture):
         self.n_bins = n_bins
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw the figure if the data have a window and the model a free energy; see :meth:`Picture.draw`."""
+        """Draw the figure if the data have a window and the model has a free energy; see :meth:`Picture.draw`."""
         energy = method.parts.energy
         window = data.window
         if window is None or not isinstance(energy, MarginalEnergy):

@@ -70,7 +70,7 @@ class Energies(Picture):
         self.images = images
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs F or its upper bound and, with ``images``, a generator."""
+        """Return whether the figure can be drawn: it needs F(v) or its bound and, with ``images``, a generator."""
         bounded = has_free_energy_bound(method.parts.energy, method.parts.posterior)
         return bounded and (self.images is None or self.images.supports(method, data))
 
@@ -123,7 +123,7 @@ def free_energies(
     generator: torch.Generator,
     n_particles: int,
 ) -> dict[str, np.ndarray] | None:
-    """Compute F(v), or its upper bound, of each named set of examples; return None if a value is not finite."""
+    """Compute F(v), or its upper bound, for each named set of examples v; return None if a value is not finite."""
     found = {}
     for name, v in examples.items():
         v = v.to(device=method.device, dtype=method.dtype)
@@ -133,7 +133,7 @@ def free_energies(
 
 
 def histograms(axes: Axes, values: dict[str, np.ndarray], title: str, label: str) -> None:
-    """Draw several histograms with the same bins.
+    """Draw several histograms with the same bins in one panel.
 
     Args:
         axes: The panel in which they are drawn.

@@ -109,7 +109,7 @@ class Interpolation(Picture):
         return image_grid([panels], data.image_shape, columns=self.n)
 
     def _drawn(self, method: Method, latents: list[Tensor], images: list[Tensor]) -> list[Tensor]:
-        """Return images at interpolated latents, one tensor for each set of two or three latents."""
+        """Return the images at interpolated latents, one tensor for each set of two or three given latents."""
         if self.sampler is None:
             return [decode(method.parts.decoding, interpolate(corners, self.n)) for corners in latents]
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}
@@ -118,7 +118,7 @@ class Interpolation(Picture):
             return draw_between(self.sampler, method.parts.energy, latents, self.n, on_step=on_step, **options)
 
     def _ends(self, data: ArrayDataModule, generator: torch.Generator) -> list[Tensor]:
-        """Return the images that define each line: two test images, or one training image if ``self.rho`` is given."""
+        """Return the images that define each row: two test images, or one training image if ``self.rho`` is given."""
         if self.rho is None:
             return list(labelled_examples(data, LINE, self.n_lines))
         options = {"generator": generator, "device": generator.device}

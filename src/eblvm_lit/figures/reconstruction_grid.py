@@ -16,7 +16,7 @@ __all__ = ["Reconstructions"]
 
 
 class Reconstructions(Picture):
-    r"""A figure of pairs of test images v and reconstructions :math:`G(\mu(v))`, each to the right of its image.
+    r"""A figure of test images v, each with its reconstruction :math:`G(\mu(v))` to the right of it.
 
     A reconstruction of another digit or face means that the latents have lost what distinguishes the image; a blurred
     one, that they keep too few details.

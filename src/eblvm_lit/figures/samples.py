@@ -94,7 +94,7 @@ class Samples(Picture):
         return figure
 
     def _draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
-        """Return the draws to show; None if ``deep_images`` is false and chains of images would take minutes.
+        """Return the object that draws the samples; None if ``deep_images`` is false and chains would take minutes.
 
         Images are the conditional means E[v|h] if the sampler can compute them.
         """

@@ -37,12 +37,12 @@ class LostProcessError(EblvmError):
 
 
 def is_first() -> bool:
-    """Return whether this is the process that writes files and prints; works even before the process group exists."""
+    """Return whether this process writes files and prints; the answer is right even before the process group exists."""
     return rank_zero_only.rank == 0
 
 
 def started_outside() -> bool:
-    """Return whether this process was started as one of several, by torchrun, SLURM or a run's elastic agent."""
+    """Return whether torchrun, SLURM or a run's elastic agent started this process as one of several."""
     return "LOCAL_RANK" in os.environ or SLURMEnvironment.detect()
 
 
@@ -84,7 +84,7 @@ def check_launch(n_nodes: int) -> None:
 
 
 def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictConfig) -> Any:
-    """Call a function with the configuration in n new processes on this machine; return the first one's result.
+    """Call a function with the configuration in n new processes on this machine; return the first process's result.
 
     Args:
         n: The number of processes.
@@ -120,12 +120,12 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
 
 
 def _stopped(number: int, advice: str) -> InterruptedRunError:
-    """Return the error for a signal that has stopped all processes; the processes' own messages name the iteration."""
+    """Return the error to raise after a signal has stopped all processes; their own messages name the iteration."""
     return InterruptedRunError(f"Stopped by {signal.Signals(number).name}; {advice}", number)
 
 
 def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
-    """Return the first failed process' error in one sentence, or None if the user cannot correct the error."""
+    """Return the error of the first failed process in one sentence, or None if the user cannot correct the error."""
     rank, failure = error.get_first_failure()
     if isinstance(failure.message, str):  # the process exited without a Python exception
         return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
@@ -137,7 +137,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
-    """Run the function in one of the child processes."""
+    """Call the function with the configuration in one of the child processes."""
     end_with_parent()
     os.setsid()  # a new session, so that Ctrl-C reaches only the elastic agent, which passes it on once
     rank_zero_only.rank = int(os.environ["RANK"])

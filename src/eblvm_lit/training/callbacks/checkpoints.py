@@ -68,17 +68,17 @@ class Checkpoints(pl.Callback):
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the earlier run's best value, if that run monitored the same metric."""
+        """Restore the best value of the resumed run, if that run monitored the same metric."""
         best = state_dict["best"]
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Store the values of the last validation, and the names with which the loggers' runs can be resumed."""
+        """Add to the checkpoint the values of the last validation, and the names for resuming the loggers' runs."""
         checkpoint["validation"] = dict(self.validation)
         checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Restore the values of the last validation, because a resumed run without iterations left makes none."""
+        """Restore the last validation's values, because a run without remaining iterations does not validate again."""
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
@@ -145,7 +145,7 @@ class Checkpoints(pl.Callback):
         return self.every is not None and trainer.global_step % self.every == 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last checkpoint if it is due, but not before a validation, because a resumed run would skip it."""
+        """Save the last checkpoint if it is due, but not before a validation, which a resumed run would skip."""
         self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:

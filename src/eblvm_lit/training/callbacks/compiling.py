@@ -27,7 +27,7 @@ LONG = 5_000  # from this number of iterations on, compilation saves more time t
 
 
 def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -> tuple[bool, str]:
-    """Return whether to compile, and the reason as a sentence.
+    """Return whether to compile the training iterations, and the reason as a sentence.
 
     ``auto`` compiles runs of 5,000 iterations or more. Compilation takes 12 to 40 s on one core. In each iteration it
     saves 0.9 ms (DSM) to 6.7 ms (BiDSM, K = N = 5) on the checkerboard, and 22 ms on Frey faces.
@@ -66,7 +66,7 @@ def missing_compiler(device: torch.device) -> str | None:
 
 
 class Compiling(pl.Callback):
-    """Compiles the iteration of a method at its first full minibatch; smaller minibatches run eagerly.
+    """Compiles a method's iteration at the first full minibatch; iterations on smaller minibatches run eagerly.
 
     Raises:
         ConfigError: If compilation fails, with ``method.compile=true`` or several processes.

@@ -100,7 +100,7 @@ class ExponentialAverage(pl.Callback):
 
 
 def averaged_of(method: Method) -> dict[str, Tensor]:
-    """Return a method's current parameters, running means and running variances by their names in ``state_dict``.
+    """Return a dict from names in ``state_dict`` to a method's current parameters, running means and running variances.
 
     The tensors are not copies: they change as training goes on.
     """

@@ -56,7 +56,7 @@ class Evaluation(pl.Callback):
                 )
 
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
-        """Describe how each number that has several estimators is computed; see :meth:`Metric.describe`."""
+        """Describe how those metrics are computed that have several estimators; see :meth:`Metric.describe`."""
         described: dict[str, str] = {}
         for metric in self.metrics.values():
             described |= metric.describe(method, data)
@@ -89,7 +89,7 @@ class Evaluation(pl.Callback):
         return self.compute(method, data, "test", list(self.metrics))
 
     def figures(self) -> dict[str, Figure]:
-        """Return the figures that metrics draw of their results, by metric name; see :meth:`Metric.figure`."""
+        """Return a dict from the names of metrics to figures of their results; see :meth:`Metric.figure`."""
         drawn = {name: metric.figure() for name, metric in self.metrics.items()}
         return {name: figure for name, figure in drawn.items() if figure is not None}
 

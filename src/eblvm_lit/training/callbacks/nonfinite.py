@@ -68,7 +68,7 @@ class StopOnNonFinite(pl.Callback):
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Check those iterations of this batch for which a check is due."""
+        """Check the losses and gradient norms of those iterations on this batch for which a check is due."""
         for iteration, record in pl_module.records.items():
             if iteration % self.every == 0:
                 self._check(pl_module, iteration, record)

@@ -90,7 +90,7 @@ class Preemption(pl.Callback):
                 )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and stop after a signal; if a validation is next, only save, because a resumed run would skip it."""
+        """Save and stop after a signal, but only save if a validation comes next, which a resumed run would skip."""
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         self._save_and_stop(trainer, leave=not validates)
 

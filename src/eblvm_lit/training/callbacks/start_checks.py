@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class StartChecks(pl.Callback):
-    """Checks minibatch sizes, the shape of energies, batch normalisation, and that each parameter is trained.
+    """Checks minibatch sizes, the shape of energies and batch normalisation, and whether each parameter is trained.
 
     After three iterations it also checks that gradients are not zero. In the first iteration some may be zero: those of
     a network followed by a layer that is initialised with zeros, and those of BiDVL's generator.
@@ -77,7 +77,7 @@ def refuse_local_statistics(method: Method) -> None:
 
 
 def refuse_unmoved(method: Method) -> None:
-    """Raise an error for trainable parameters that are in no parameter group and not in a fixed network."""
+    """Raise an error for trainable parameters that belong neither to a parameter group nor to a fixed network."""
     networks = method.networks()
     known = {id(p) for name in method.fixed for p in networks[name].parameters()}
     for group in method.groups.values():

@@ -62,7 +62,7 @@ class CSVCurves(Logger):
 
     @property
     def version(self) -> str:
-        """An empty version, required by Lightning."""
+        """The version of the logger, which Lightning requires and which is empty."""
         return ""
 
     @property
@@ -77,7 +77,7 @@ class CSVCurves(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add values to the row of an iteration."""
+        """Add logged values to the row of an iteration."""
         kept = {key: float(value) for key, value in metrics.items() if key != "epoch"}
         if kept and step is not None:
             self.rows.setdefault(int(step), {}).update(kept)
