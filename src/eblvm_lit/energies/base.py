@@ -134,7 +134,7 @@ class FeatureEnergy(Energy):
         return self.at_features(self.features(v) if shared is None else shared.value)
 
     def share_features(self, theta: Params, v: Tensor) -> Params:
-        """Return theta with the features of v added, under plain autograd only; see :meth:`Energy.share_features`.
+        """Return theta and, under plain autograd, the features of v; see :meth:`Energy.share_features`.
 
         Under ``torch.func`` or ``torch.compile`` the result is theta itself, without features.
         """

@@ -23,7 +23,7 @@ __all__ = ["MixtureEnergy", "ProductEnergy", "TiltedEnergy"]
 
 
 def of_every_level(energy: object) -> FreeEnergyOfLevels:
-    """Return the energy of every noise level that an energy is, or that an energy of the data belongs to.
+    """Return ``energy`` if it covers all noise levels; if it is one level of such an energy, return that energy.
 
     Raises:
         ConfigError: If the energy does not know the noise level, or has no tractable free energy.
@@ -38,7 +38,7 @@ def of_every_level(energy: object) -> FreeEnergyOfLevels:
 
 
 class Composed(FreeEnergyOfLevels, VisibleEnergy):
-    """The base of composed energies. They share the parameters of their parts, and have no latents.
+    """The base class of composed energies, which share the parameters of their parts and have no latents.
 
     Args:
         parts: The energies of every level; they have one shape of v.
@@ -63,7 +63,10 @@ class Composed(FreeEnergyOfLevels, VisibleEnergy):
 
 
 def moments(parts: Sequence[FreeEnergyOfLevels], weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the means of the parts (K, d or 1), their variances (K,), and the weighted mean of the means (d or 1,)."""
+    """Return the data's means and variances for the K parts, and the weighted mean of the means.
+
+    The shapes are (K, d or 1), (K,) and (d or 1,).
+    """
     means = torch.stack(torch.broadcast_tensors(*(torch.as_tensor(part.noise_range.mean) for part in parts)))
     means = means.double().view(len(parts), -1)
     variances = torch.tensor([part.noise_range.std**2 for part in parts], dtype=torch.float64)
@@ -71,7 +74,7 @@ def moments(parts: Sequence[FreeEnergyOfLevels], weights: Tensor) -> tuple[Tenso
 
 
 def levels_between(t_min: float, t_max: float, mean: Tensor, variance: float) -> NoiseRange:
-    """Return the range of noise levels from t_min to t_max, for data of a mean (d or 1,) and a variance.
+    """Return the range of noise levels from t_min to t_max for data with the given mean (d or 1,) and variance.
 
     Example:
         >>> levels_between(0.04, 4.0, torch.zeros(1), 4.0).t_min
@@ -82,7 +85,7 @@ def levels_between(t_min: float, t_max: float, mean: Tensor, variance: float) ->
 
 
 class ProductEnergy(Composed):
-    r"""The normalised product of K densities, whose samples are likely under all of them.
+    r"""The energy of the normalised product of K densities, whose samples are likely under all of them.
 
     .. math:: F(\tilde v, t) = \sum_{k=1}^K F_k(\tilde v, K t)
 
@@ -120,14 +123,14 @@ class ProductEnergy(Composed):
         super().__init__(parts, levels_between(t_min, t_max, mean, float(1 / precisions.sum())))
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute F(w), shape (B,), for w (B, n + 1)."""
+        """Compute the free energy F(w), shape (B,), for noised data with their log levels, w (B, n + 1)."""
         x, log_level = split_level(v)
         w = join_level(x, log_level + math.log(len(self.parts)))
         return torch.stack([part.free_energy(w) for part in self.parts]).sum(0)  # pyright: ignore[reportCallIssue]
 
 
 class MixtureEnergy(Composed):
-    r"""The mixture of K densities, each normalised by its own log Z.
+    r"""The energy of the mixture of K densities, each normalised by its own constant Z.
 
     .. math:: F(\tilde v, t) = -\log \sum_{k=1}^K w_k\, e^{-F_k(\tilde v, t) - \log Z_k}
 
@@ -173,13 +176,13 @@ class MixtureEnergy(Composed):
         self.register_buffer("log_z", torch.stack(own).to(like))
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute F(w), shape (B,), for w (B, n + 1)."""
+        """Compute the free energy F(w), shape (B,), for noised data with their log levels, w (B, n + 1)."""
         found = torch.stack([part.free_energy(v) for part in self.parts], 1)  # pyright: ignore[reportCallIssue]
         return -torch.logsumexp(self.log_weights - self.log_z - found, 1)
 
 
 class TiltedEnergy(Composed):
-    r"""A density times a factor, such as a classifier's probability of one class.
+    r"""The energy of a density times a factor, such as a classifier's probability of one class.
 
     .. math:: F(\tilde v, t) = F_1(\tilde v, t) - a(t) \log c(\tilde v, t), \quad
         a(t) = \frac{s^2 + t_{min}}{s^2 + t} \text{ or } 1
@@ -224,7 +227,7 @@ class TiltedEnergy(Composed):
         self.of_noised_data = of_noised_data
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute F(w), shape (B,), for w (B, n + 1)."""
+        """Compute the free energy F(w), shape (B,), for noised data with their log levels, w (B, n + 1)."""
         x, log_level = split_level(v)
         (part,) = self.parts
         log_factor = self.log_factor(x.unflatten(1, self.v_shape), log_level)

@@ -25,7 +25,7 @@ __all__ = ["InnerProductEnergy", "InnerProductHead", "InnerProductLatentEnergy"]
 
 
 class InnerProductHead(nn.Module):
-    r"""The scaled inner product of an image and a network's image, plus a linear function of the network's features.
+    r"""The scaled inner product of a network's input and output image, plus a linear function of its features.
 
     .. math:: -\tfrac12 e^{-2c} \langle y, f \rangle + \sqrt d\, a^\top g,
         \quad e^{-2c} = s / \sqrt t
@@ -52,7 +52,7 @@ class InnerProductHead(nn.Module):
         nn.init.zeros_(self.free.weight)
 
     def forward(self, x: Tensor, f: Tensor, g: Tensor) -> Tensor:
-        """Compute the energy, shape (B,), for x (B, d + 1), f (B, d) and g (B, in_dim)."""
+        """Compute the energy, shape (B,), for inputs x (B, d + 1), images f (B, d) and features g (B, in_dim)."""
         y, c = split_level(x)
         # Sums over all pixels are too inexact in half precision, so autocast is switched off.
         with torch.autocast(x.device.type, enabled=False):
@@ -61,7 +61,7 @@ class InnerProductHead(nn.Module):
 
 
 class InnerProductEnergy(VisibleEnergy):
-    r"""The energy F'(x) of a denoising network, without latents: :class:`InnerProductHead` of f and g.
+    r"""An energy F'(x) without latents: :class:`InnerProductHead` of a denoising network's image f and features g.
 
     .. math:: F'(y, c) = -\tfrac12 e^{-2c} \langle y, f(y, c) \rangle + \sqrt d\, a^\top g(y, c)
 
@@ -85,12 +85,12 @@ class InnerProductEnergy(VisibleEnergy):
         self.head = InnerProductHead(in_dim=network.out_dim)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute F'(x), shape (B,), for x (B, d + 1)."""
+        """Compute the energy F'(x), shape (B,), for scaled noised data with their levels, x (B, d + 1)."""
         return self.head(v, *self.network(v))
 
 
 class InnerProductLatentEnergy(DeepLatentEnergy):
-    r"""The energy E'(x, h) of a denoising network whose features couple with latents h as in the deep energy.
+    r"""The energy E'(x, h) of a denoising network whose features couple with latents h as in :class:`DeepLatentEnergy`.
 
     .. math:: E'(x, h) = F'(x) + \sum_k \mathrm{ELU}(A (B g + b + h,\; h) + a)_k^2 + \frac{\|h\|^2}{2 s_h^2}
 
@@ -123,7 +123,7 @@ class InnerProductLatentEnergy(DeepLatentEnergy):
         self.inner_product = InnerProductHead(in_dim=network.out_dim)
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute B g + b and, in the last column, F'(x), shape (B, m + 1), for x (B, d + 1)."""
+        """Compute the features B g + b, with the energy F'(x) as the last column, (B, m + 1), for x (B, d + 1)."""
         f, g = self.network(v)
         of_v = self.inner_product(v, f, g)
         return torch.cat([at_least_float32(self.f2h(g)), of_v.unsqueeze(1)], dim=1)

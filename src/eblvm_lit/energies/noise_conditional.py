@@ -37,7 +37,7 @@ def _checked(energy_shape: tuple[int, ...], v_shape: Sequence[int]) -> tuple[int
 
 
 class NoiseConditionalEnergy(FeatureEnergy):
-    r"""A joint energy that knows the noise level: the energy of noised normal data plus an energy E' of scaled inputs.
+    r"""A joint energy at every noise level: the energy of noised normal data plus an energy E' of scaled inputs.
 
     .. math:: E(w, h) = F_0(\tilde v, t) + E'(x, h), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -82,12 +82,12 @@ class NoiseConditionalEnergy(FeatureEnergy):
         self.reference = NoisedNormal(noise_range)
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute the features of E' and, in the last column, the reference's energy, for w (B, n + 1)."""
+        """Compute the features of the energy E', with the reference's energy as the last column, for w (B, n + 1)."""
         of_inner = self.inner.features(self.reference.inputs(v))
         return torch.cat([of_inner, self.reference.energy(v).unsqueeze(1).to(of_inner.dtype)], dim=1)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        """Return E(w, .) for the given features of w."""
+        """Return the energy E(w, .) as a function of h, from the features of w."""
         inner = self.inner.at_features(features[:, :-1])
         return lambda h: inner(h) + features[:, -1]
 
@@ -100,12 +100,12 @@ class NoiseConditionalEnergy(FeatureEnergy):
         return AtLevel(self, self.noise_range.t_min)
 
     def memory_hints(self) -> list[str]:
-        """Return the advice of the energy E'."""
+        """Return the advice of the wrapped energy E' on how to reduce its memory."""
         return self.inner.memory_hints()
 
 
 class FreeEnergyOfLevels(MarginalEnergy):
-    """The base of energies of w = (v~, log t) with a tractable free energy F(v~, t).
+    """The base class of energies of noised data and their log level, w = (v~, log t), with a tractable free energy.
 
     A subclass sets the attributes and computes the energy.
 
@@ -146,7 +146,7 @@ class FreeEnergyOfLevels(MarginalEnergy):
 
 
 class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
-    r"""A free energy that knows the noise level: that of noised normal data plus a free energy F' of scaled inputs.
+    r"""A free energy at every noise level: that of noised normal data plus a free energy F' of scaled inputs.
 
     .. math:: F(w) = F_0(\tilde v, t) + F'(x), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -190,12 +190,12 @@ class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
         return self.reference.energy(v) + self.inner.free_energy(self.reference.inputs(v))
 
     def memory_hints(self) -> list[str]:
-        """Return the advice of the energy F'."""
+        """Return the advice of the wrapped energy on how to reduce its memory."""
         return self.inner.memory_hints()
 
 
 class AtLevel(FeatureEnergy):
-    """The joint energy of v at one noise level, which shares the parameters of an energy that knows the level.
+    """The joint energy of v at one noise level, which shares its parameters with the energy at every level.
 
     Args:
         energy: The energy at every level.
@@ -218,11 +218,11 @@ class AtLevel(FeatureEnergy):
         self.level = level
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute the features of v at this level."""
+        """Compute the features of v at this noise level."""
         return self.every_level.features(at_level(v, self.level))
 
     def at_features(self, features: Tensor) -> LatentEnergy:
-        """Return E(v, .) for the given features of v."""
+        """Return the energy E(v, .) as a function of h, from the features of v."""
         return self.every_level.at_features(features)
 
 

@@ -71,7 +71,7 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute the head's output c(g(v)), shape (B,), negated if the output function a is decreasing.
+        """Compute the head's output, shape (B,), with its sign changed if the energy is a decreasing function of it.
 
         The result ranks examples as F does, but without ties. F has ties because the output functions saturate: in
         float32, tanh rounds to 1 from 9.1 on.

@@ -78,7 +78,7 @@ class AdamAdjoint(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint -alpha D^-1 dJ/dphi with Adam's denominator D; nothing is kept for the next iteration."""
+        """Return the adjoint -alpha D^-1 dJ/dphi, where D is Adam's denominator, and no tensors to keep."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 

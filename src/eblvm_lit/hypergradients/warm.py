@@ -103,7 +103,7 @@ class Warm(CurvatureHypergradient):
         return w, {"adjoint": flatten(w), "adjoint_age": age + 1}
 
     def solve(self, problem: BilevelProblem, matvec: LinearMap, outer: Params, w: Params) -> Params:
-        """Improve the solution w of A w = -dJ/dphi by ``n_steps`` solver steps, where ``matvec`` multiplies by A."""
+        """Improve an approximate solution w of A w = -dJ/dphi by ``n_steps`` steps; ``matvec`` multiplies by A."""
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
         if self.step_size is None:
             b = tree_map(torch.neg, outer)

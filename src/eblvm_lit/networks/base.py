@@ -11,7 +11,7 @@ __all__ = ["DenoisingNetwork", "FeatureNetwork", "GeneratorNetwork"]
 if TYPE_CHECKING:
 
     class FeatureNetwork(Protocol):
-        """A module that maps v (B, *event) to features (B, out_dim)."""
+        """A module that maps data v (B, *event) to features (B, out_dim)."""
 
         @property
         def event_shape(self) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
             ...
 
     class DenoisingNetwork(Protocol):
-        """A module that maps noised images and their level (B, d + 1) to images (B, d) and features (B, out_dim)."""
+        """A module that maps noised images with their levels (B, d + 1) to images (B, d) and features (B, out_dim)."""
 
         @property
         def event_shape(self) -> tuple[int, ...]:
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
             ...
 
         def __call__(self, x: Tensor, /) -> tuple[Tensor, Tensor]:
-            """Compute an image (B, d) and features (B, out_dim)."""
+            """Compute images (B, d) and features (B, out_dim) from noised images with their levels, x (B, d + 1)."""
             ...
 
     class GeneratorNetwork(Protocol):
-        """A module that maps h (B, h_dim) to v (B, *event)."""
+        """A module that maps latents h (B, h_dim) to data v (B, *event)."""
 
         @property
         def event_shape(self) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
             ...
 
         def __call__(self, h: Tensor, /) -> Tensor:
-            """Generate v, shape (B, *event), from the latents h."""
+            """Generate data v, shape (B, *event), from the latents h."""
             ...
 
 else:  # at run time any module is accepted, because its attributes cannot be checked before it is built

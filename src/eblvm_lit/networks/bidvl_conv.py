@@ -62,7 +62,7 @@ class SpectralConv(nn.Module):
 
 
 class BatchNormEncoder(nn.Module):
-    r"""A feature network of convolutions with batch norm: a 3x3 one, and strided 4x4 ones that double the channels.
+    r"""A feature network with batch norm: a 3x3 convolution, then strided 4x4 convolutions that double the channels.
 
     .. math:: [3{\times}3 \to w]\,[4{\times}4,\, \text{stride } 2 \to 2^i w], \; i = 1, \dots, n
 

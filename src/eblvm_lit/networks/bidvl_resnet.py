@@ -126,7 +126,7 @@ class _UpBlock(nn.Module):
 
 
 class ResidualGenerator(nn.Module):
-    r"""A generator: a linear map of latents to 4x4 pixels, then residual blocks that double the size and a convolution.
+    r"""A generator: a linear map of latents to 4x4 pixels, residual blocks that double the size, and a convolution.
 
     .. math:: x \mapsto w_2 * a(w_1 * U a(x)) + w_0 * U x, \quad a = \max(0, \mathrm{BN}(\cdot))
 

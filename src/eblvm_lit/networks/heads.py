@@ -39,7 +39,7 @@ class SquaredNormHead(nn.Linear):
 
 
 class QuadraticHead(nn.Module):
-    r"""A quadratic head: the product of two linear functions of features f plus a linear function of f squared.
+    r"""A quadratic head: the product of two linear functions of features f plus a linear function of their squares.
 
     .. math:: f \mapsto (w_1^\top f + b_1)(w_2^\top f + b_2) + w_3^\top (f \circ f) + b_3
 

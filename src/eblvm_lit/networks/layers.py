@@ -77,7 +77,7 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 
 def local_batch_norms(module: nn.Module) -> dict[str, nn.Module]:
-    """Return, by name, the batch-norm layers whose statistics cover only the examples of one process.
+    """Return a dict from names to the batch-norm layers whose statistics cover only the examples of one process.
 
     Example:
         >>> list(local_batch_norms(nn.Sequential(BatchNorm2d(3), nn.BatchNorm1d(2))))

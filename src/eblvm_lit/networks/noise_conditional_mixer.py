@@ -49,7 +49,7 @@ class LevelGains(nn.Module):
             self.second.weight.mul_(0.3)
 
     def forward(self, c: Tensor) -> tuple[Tensor, ...]:
-        """Compute the gains of each layer, each of shape (B, size), for c (B,)."""
+        """Compute the gains of each layer, each of shape (B, size), for scaled levels c (B,)."""
         c = c.unsqueeze(1)
         phase = c * self.frequencies
         log_gains = self.second(silu(self.first(torch.cat([c, phase.sin(), phase.cos()], dim=1))))
@@ -57,7 +57,7 @@ class LevelGains(nn.Module):
 
 
 class GainedBlock(nn.Module):
-    r"""A residual block of two layers of one kind whose input has multiplicative gains: x + W_2 a(W_1 (gain x)).
+    r"""A residual block of two layers of the same kind whose input has multiplicative gains: x + W_2 a(W_1 (gain x)).
 
     There is no normalisation, because its second derivatives would cost as much as the layers. W_2 starts at half
     of its usual size instead.
@@ -92,7 +92,7 @@ def _convolution(n_in: int, n_out: int) -> nn.Conv2d:
 
 
 class NoiseConditionalMixer(nn.Module):
-    r"""A network of squares of pixels: layers that see the whole image, between convolutions that draw strokes.
+    r"""A denoising network that mixes squares of pixels over the whole image, then draws strokes by convolutions.
 
     A convolution gives each square of 4 x 4 pixels C channels. Each of the rounds then mixes the squares of the image
     by a dense block, which keeps a few numbers for each square, adds its result to all channels, and mixes the channels
@@ -161,7 +161,7 @@ class NoiseConditionalMixer(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the image f, shape (B, d), and the features g, shape (B, out_dim), for x = (y, c), (B, d + 1)."""
+        """Compute images f (B, d) and features g (B, out_dim) for noised images with levels, x = (y, c) (B, d + 1)."""
         y, c = split_level(x)
         gains = self.gains(c)
         of_rounds = gains[: 2 * self.n_rounds]

@@ -43,7 +43,7 @@ class Objective(ABC):
 
     @abstractmethod
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
-        """Draw all random tensors that one evaluation needs, each of shape (*shape, B, ...)."""
+        """Draw all random tensors that one evaluation of the loss needs, each of shape (*shape, B, ...)."""
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
         """Return the points at which the score is matched, shape (B, *event)."""

@@ -17,7 +17,7 @@ __all__ = ["Dual"]
 
 
 class Dual(Objective):
-    r"""The objective of dual score matching, for energies of :math:`w = (\tilde v, \log t)`.
+    r"""The dual score matching objective, for energies of noised data and their level, :math:`w = (\tilde v, \log t)`.
 
     The data are noised at a random level, :math:`\tilde v = v + \sqrt t\, \epsilon`, and the energy's derivatives with
     respect to v~ and to log t are both regressed on what the noise says about them:
@@ -71,7 +71,7 @@ class Dual(Objective):
         return {"eps": eps, "log_level": lowest + position * (highest - lowest)}
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
-        """Return w, the noised data and log t, shape (B, n + 1)."""
+        """Return w, which contains the noised data and their log levels log t, shape (B, n + 1)."""
         std = (noise["log_level"] / 2).exp().view(-1, *(1,) * (v.dim() - 1))
         return join_level(v + std * noise["eps"], noise["log_level"])
 
@@ -89,7 +89,7 @@ class Dual(Objective):
         return network.of_data()
 
     def residuals(self, s: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        r"""Compute the two residuals at the score s = (s_v, s_t), shape (B, n + 1).
+        r"""Compute the two residuals of the loss from the score s = (s_v, s_t), shape (B, n + 1).
 
         They are :math:`\sqrt t\, s_v + \epsilon`, shape (B, n), and :math:`\tfrac12 (1 - |\epsilon|^2 / d) + s_t / d`,
         shape (B,).
@@ -100,7 +100,7 @@ class Dual(Objective):
         return (noise["log_level"] / 2).exp().unsqueeze(1) * of_v + eps, in_level
 
     def space_weight(self, noise: Noise) -> Tensor:
-        """Compute the weight of the first term for each example, shape (B,)."""
+        """Compute the weight of the loss's first term for each example, shape (B,)."""
         level = noise["log_level"]
         return 1 + level.exp() / self.noise_range.std**2 if self.unit_variance else torch.ones_like(level)
 
@@ -110,7 +110,7 @@ class Dual(Objective):
         return self.space_weight(noise) * in_space.square().mean(1) + self.time_weight * in_level.square()
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
-        """Return the derivative of the loss with respect to the score's value s, shape (B, n + 1)."""
+        """Return the gradient of the summed loss with respect to the scores s, shape (B, n + 1)."""
         in_space, in_level = self.residuals(s, noise)
         n = in_space.shape[1]
         weight = self.space_weight(noise) * (noise["log_level"] / 2).exp()

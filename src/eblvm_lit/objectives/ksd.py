@@ -101,7 +101,7 @@ class KSD(Objective):
         self.minibatch = WHOLE
 
     def on_minibatch(self, minibatch: Minibatch) -> KSD:
-        """Return the objective that forms its pairs within this minibatch."""
+        """Return the objective that forms its pairs of examples within this minibatch."""
         if minibatch is self.minibatch:
             return self
         own = KSD(bandwidth=self.bandwidth, pairs=self.pairs)

@@ -114,7 +114,7 @@ class Adam(Optimizer):
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Take one step of Adam in place with PyTorch's fused kernel, in one pass over memory instead of a dozen.
+        """Take one step of Adam in place with PyTorch's fused kernel, which passes over memory once.
 
         The kernel ignores strides, so a transposed gradient would silently give a wrong step. Gradients are therefore
         first copied to the memory layout of their parameters. If moments have other strides than their parameters, as

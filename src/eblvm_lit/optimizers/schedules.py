@@ -62,7 +62,7 @@ class Cosine(Schedule):
 
 
 class Step(Schedule):
-    """A schedule like ``StepLR``: the rate is multiplied by a factor every ``total // n_stages`` iterations.
+    """A schedule like ``StepLR``: it multiplies the learning rate by a factor every ``total // n_stages`` iterations.
 
     Args:
         factor: The factor by which the rate is multiplied.

@@ -15,7 +15,7 @@ __all__ = ["StatefulOptimizer"]
 
 
 class StatefulOptimizer(torch.optim.Optimizer):
-    """A PyTorch optimizer that holds a functional optimizer's state, so that Lightning saves, restores and moves it.
+    """A PyTorch optimizer that stores a functional optimizer's state, so that Lightning can save and restore it.
 
     The closure given to :meth:`step` performs the update: it runs a whole iteration, with all levels, as one function.
     Of the optimizers of several levels only one has its ``step`` called, and Lightning counts those calls.
@@ -59,5 +59,5 @@ class StatefulOptimizer(torch.optim.Optimizer):
 
     @without_hooks
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Run the iteration by calling the closure, and return the closure's result."""
+        """Run one training iteration by calling the closure, and return the closure's result."""
         return closure()
