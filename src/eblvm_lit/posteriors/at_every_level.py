@@ -14,10 +14,10 @@ __all__ = ["NoiseConditionalPosterior", "PosteriorAtLevel"]
 
 
 class _OfInputs(Posterior):
-    """A posterior that evaluates another posterior at a function of v. A subclass writes this function, :meth:`inputs`.
+    """A posterior that evaluates a wrapped posterior at a function of v, which a subclass defines as :meth:`inputs`.
 
     Args:
-        posterior: The other posterior.
+        posterior: The wrapped posterior.
     """
 
     def __init__(self, posterior: Posterior) -> None:
@@ -29,7 +29,7 @@ class _OfInputs(Posterior):
 
     @abstractmethod
     def inputs(self, v: Tensor) -> Tensor:
-        """Compute the input of the other posterior from v."""
+        """Compute the input of the wrapped posterior from v."""
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
         """Draw the noise of the posterior's samples, shape (*shape, B, H)."""
@@ -40,19 +40,19 @@ class _OfInputs(Posterior):
         return self.inner.distribution_params(self.inputs(v))
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute reparametrised samples h, shape (*L, B, H)."""
+        """Compute reparametrised samples h from the parameters of q(h|v) and noise, shape (*L, B, H)."""
         return self.inner.rsample_given(q_params, noise)
 
     def sample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute exact samples h, shape (*L, B, H)."""
+        """Compute exact samples h from the parameters of q(h|v) and noise, shape (*L, B, H)."""
         return self.inner.sample_given(q_params, noise)
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """Compute log q(h), shape (*L, B)."""
+        """Compute log q(h|v) from the parameters of q(h|v) and latents h, shape (*L, B)."""
         return self.inner.log_prob_given(q_params, h)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
-        """Compute the diagonal of the Fisher information about each parameter, each of shape (B, H)."""
+        """Compute, for each parameter of q(h|v), the diagonal of the Fisher information matrix, shape (B, H)."""
         return self.inner.information_given(q_params)
 
     def natural_gradient_step(
@@ -64,18 +64,18 @@ class _OfInputs(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        """Take one natural-gradient step, as the other posterior does."""
+        """Take one natural-gradient step of the wrapped posterior."""
         return self.inner.natural_gradient_step(
             q_params, energy, noise, step_size=step_size, move_precision=move_precision
         )
 
     def mean(self, v: Tensor) -> Tensor:
-        """Compute the posterior mean, shape (B, H)."""
+        """Compute the posterior mean E_q[h|v], shape (B, H)."""
         return self.inner.mean(self.inputs(v))
 
 
 class NoiseConditionalPosterior(_OfInputs):
-    r"""A posterior q(h|v~, t) at every noise level t: another posterior q'(h|x), whose input x is v~ and log t, scaled.
+    r"""A posterior q(h|v~, t) of noised data v~ at every noise level t, computed from scaled v~ and log t.
 
     .. math:: q(h | w) = q'(h | x), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -100,11 +100,11 @@ class NoiseConditionalPosterior(_OfInputs):
         self.reference = NoisedNormal(noise_range)
 
     def inputs(self, v: Tensor) -> Tensor:
-        """Compute the scaled inputs x, shape (B, n + 1), of w (B, n + 1)."""
+        """Compute the scaled inputs x from the noised data and their level, w = (v~, log t), shape (B, n + 1)."""
         return self.reference.inputs(v)
 
     def at_level(self, level: float) -> PosteriorAtLevel:
-        """Return the posterior q(h|v) at one level t, which shares this module's parameters."""
+        """Return the posterior q(h|v) at one noise level t, which shares this module's parameters."""
         return PosteriorAtLevel(self, level)
 
     def of_data(self) -> PosteriorAtLevel:
@@ -130,5 +130,5 @@ class PosteriorAtLevel(_OfInputs):
         self.level = level
 
     def inputs(self, v: Tensor) -> Tensor:
-        """Return w, shape (B, n + 1), which is v (B, *event) flattened with log t appended."""
+        """Flatten v (B, *event) and append the logarithm of the noise level, shape (B, n + 1)."""
         return at_level(v, self.level)

@@ -130,7 +130,7 @@ class Posterior(nn.Module, ABC):
         """Compute the posterior mean E_q[h|v], shape (B, H)."""
 
     def forward(self, v: Tensor) -> Tensor:
-        """Compute the posterior mean; see :meth:`mean`."""
+        """Compute the posterior mean E_q[h|v]; see :meth:`mean`."""
         return self.mean(v)
 
 

@@ -14,7 +14,7 @@ __all__ = ["BernoulliPosterior"]
 
 
 class BernoulliPosterior(Posterior):
-    r"""A posterior of independent bits with logits :math:`l = A v + a`, relaxed by Gumbel-Softmax for gradients.
+    r"""A posterior of independent bits with logits :math:`l = A v + a` and samples relaxed by Gumbel-Softmax.
 
     .. math:: h = \mathrm{sigmoid}((l + \log u - \log(1 - u)) / \tau), \quad u \sim U(0, 1)
     .. math:: \log q(h|v) = \sum_j h_j l_j - \mathrm{softplus}(l_j)
@@ -72,7 +72,7 @@ class BernoulliPosterior(Posterior):
         return (relaxed > 0.5).to(relaxed.dtype)
 
     def log_prob_given(self, q_params: DistributionParams, h: Tensor) -> Tensor:
-        """Compute log q(h), shape (*L, B), for binary or relaxed h."""
+        """Compute log q(h|v) for binary or relaxed latents h, shape (*L, B)."""
         return (h * q_params[0] - softplus(q_params[0])).sum(-1)
 
     def information_given(self, q_params: DistributionParams) -> DistributionParams:
@@ -89,7 +89,7 @@ class BernoulliPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Take a natural-gradient step on the logits l; see :class:`Posterior`.
+        r"""Take a natural-gradient step on the logits l of q(h=1|v); see :class:`Posterior`.
 
         .. math:: l \leftarrow (1 - \rho)\, l - \rho\, E_q[\partial E / \partial h]
 

@@ -16,7 +16,7 @@ ROWS = 500
 
 
 def has_free_energy_bound(energy: object, posterior: object) -> bool:
-    """Return whether the free energy is tractable or can be bounded with a posterior."""
+    """Return whether the model's free energy is tractable or can be bounded with the given posterior."""
     return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and isinstance(posterior, Posterior))
 
 

@@ -49,7 +49,7 @@ class GaussianPosterior(Posterior):
         return self.moments(v)
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
-        """Compute reparametrised samples h, shape (*L, B, H)."""
+        """Compute reparametrised samples h from the parameters of q(h|v) and noise, shape (*L, B, H)."""
         mean, log_std = q_params
         return mean + log_std.exp() * noise
 
@@ -72,7 +72,7 @@ class GaussianPosterior(Posterior):
         step_size: float = 1.0,
         move_precision: bool = False,
     ) -> DistributionParams:
-        r"""Take a natural-gradient step on the mean, and also on the precision P if ``move_precision`` is true.
+        r"""Take a natural-gradient step on q's mean, and also on its precision P if ``move_precision`` is true.
 
         .. math:: x = \rho\, (E_q[\partial^2 E / \partial h^2] / P - 1), \quad P \leftarrow P (1 + x + x^2 / 2), \quad
             \mu \leftarrow \mu - \rho\, P^{-1} E_q[\partial E / \partial h]
@@ -206,7 +206,7 @@ class EncoderPosterior(GaussianPosterior):
 
 
 class SpectralEncoderPosterior(EncoderPosterior):
-    r"""The posterior of BiDVL's residual networks, with spectrally normalised linear maps and variances below one.
+    r"""The Gaussian posterior used with BiDVL's residual networks, with spectral normalisation and variances below one.
 
     .. math:: \log \sigma^2(v) = -\log(1 + e^{A g(v) + a})
 
@@ -233,6 +233,6 @@ class SpectralEncoderPosterior(EncoderPosterior):
         )
 
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the mean and the (negative) log standard deviation of q(h|v), each of shape (B, H)."""
+        """Compute the mean of q(h|v) and the (always negative) logarithm of its standard deviation, shapes (B, H)."""
         mean, raw = super().moments(v)
         return mean, -0.5 * softplus(2 * raw)

@@ -107,7 +107,7 @@ class AnnealedLangevin(Dynamics):
         yield from langevin_steps(chains, noise, 0.5 * self.step_size**2, scales)
 
     def _adjusted_steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each Hamiltonian move; a move at temperature T leaves exp(-E / T) invariant."""
+        """Yield the variables after each Hamiltonian move, which leaves exp(-E / T) invariant at temperature T."""
         flat = FlatChains(chains)
         hmc = HMC(n_leapfrog=self.n_leapfrog)
         x = flat.x

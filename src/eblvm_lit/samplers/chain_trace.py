@@ -43,7 +43,7 @@ class ChainTrace:
 
     @staticmethod
     def steps_of(stationary: range) -> set[int]:
-        """Choose at most 100 equally spaced steps from the given ones, or none if fewer than 8 are given."""
+        """Choose at most 100 equally spaced steps from the given steps, or none if fewer than 8 are given."""
         return set(stationary[:: math.ceil(len(stationary) / N_DRAWS)]) if len(stationary) >= MIN_DRAWS else set()
 
     def add(self, energies: Tensor) -> None:

@@ -148,7 +148,7 @@ def draw_between(
 
 
 def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
-    """Return whether the dynamics can inpaint images with this energy.
+    """Return whether the dynamics can draw missing pixels of images under this energy.
 
     The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v).
     """

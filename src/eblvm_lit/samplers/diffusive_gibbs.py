@@ -18,7 +18,7 @@ __all__ = ["DiffusiveGibbs"]
 
 
 class DiffusiveGibbs(Dynamics):
-    r"""Gibbs sampling of x and a noisy copy y of x, at decreasing noise levels.
+    r"""Gibbs sampling of the variables x and a noisy copy y of x, at decreasing noise levels.
 
     .. math:: y = x + \tau \xi, \quad x \leftarrow x' \sim N(y, \tau^2 I) \text{ with probability }
         \min(1, e^{E(x) - E(x')}), \quad x \sim p(x | y) \propto e^{-E(x) - |y - x|^2 / (2 \tau^2)}

@@ -59,7 +59,7 @@ class Chains(NamedTuple):
 
 
 class FlatChains:
-    """Chains flattened into the rows of a matrix, optionally in several copies, for Hamiltonian Monte Carlo.
+    """Chains whose variables are flattened into the rows of a matrix, for Hamiltonian Monte Carlo.
 
     Args:
         chains: The B chains.
@@ -96,7 +96,7 @@ class FlatChains:
 
 
 class Dynamics(ABC):
-    r"""The base class of dynamics, which run chains step by step and end with an optional denoising step.
+    r"""The base class of sampling dynamics, which run chains step by step and end with an optional denoising step.
 
     .. math:: x \leftarrow x - \sigma_0^2 \nabla_x E(x) \text{ at the end}
 
@@ -128,7 +128,7 @@ class Dynamics(ABC):
         return f"{type(self).__name__}, {self.n_steps} steps"
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw the initial v from 0.5 + N(0, I), shape (B, *shape)."""
+        """Draw the entries of the initial v from the normal distribution N(0.5, 1), shape (B, *shape)."""
         return 0.5 + noise(shape, dtype=dtype)
 
     def start_latents(self, h_dim: int, noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -13,7 +13,7 @@ __all__ = ["energy_grad", "unrounded"]
 
 
 def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Compute the first-order gradient of a total energy with respect to each of its variables.
+    """Compute the gradient of a total energy with respect to each of its variables.
 
     Args:
         energy: A function that maps the variables to a scalar.
@@ -28,7 +28,7 @@ def energy_grad(energy: Callable[..., Tensor], x: tuple[Tensor, ...]) -> tuple[T
 
 
 def unrounded(energy: Callable[..., Tensor], *x: Tensor) -> Tensor:
-    """Evaluate a function of the chains, such as their energies (B,), in the precision of x even under autocast.
+    """Evaluate a function of chains, such as their energies, in the precision of the variables x even under autocast.
 
     A Metropolis step that compares energies rounded to bfloat16 does not leave the model's distribution invariant: with
     energies of about 300, the weight 0.269 of a mode became 0.241.

@@ -52,7 +52,7 @@ class Gibbs(Dynamics):
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether p(h|v) and p(v|h) of this energy can be sampled."""
+        """Return whether the conditionals p(h|v) and p(v|h) of this energy can be sampled."""
         return isinstance(energy, ConditionalEnergy)
 
     @property
@@ -71,7 +71,7 @@ class Gibbs(Dynamics):
         return noise.uniform(shape, dtype=dtype)
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield v and h after each sweep, or only v if the latents are given; see :meth:`Dynamics.steps`."""
+        """Yield v and h after each sweep, or only v if the latents h are given; see :meth:`Dynamics.steps`."""
         energy = _conditional(chains)
         h = (*chains.start, *chains.given)[-1]
         for first in range(0, self.n_steps, SWEEPS):
@@ -84,7 +84,7 @@ class Gibbs(Dynamics):
                 yield (v,) if chains.given else (v, h)
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each sweep, then a final v given the last h; see :meth:`Dynamics.trajectory`."""
+        """Yield the variables after each sweep, and a final v given the last h; see :meth:`Dynamics.trajectory`."""
         x = chains.start
         for x in self.steps(chains, noise):
             yield x

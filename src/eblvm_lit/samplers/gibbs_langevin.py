@@ -56,7 +56,7 @@ class GibbsLangevin(Dynamics):
         self.denoise_std = denoise_std
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield v and h after each step, or only v if the latents are given; see :meth:`Dynamics.steps`."""
+        """Yield v and h after each step, or only v if the latents h are given; see :meth:`Dynamics.steps`."""
         v = chains.start[0]
         mala = HMC(n_leapfrog=1)
         size = v[0].numel()

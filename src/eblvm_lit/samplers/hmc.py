@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
 
 class HMC:
-    r"""Hamiltonian Monte Carlo, whose moves leave the density :math:`e^{-U}` invariant for every step size.
+    r"""Hamiltonian Monte Carlo, whose moves leave the density :math:`e^{-U(x)}` invariant for every step size.
 
     From x and a fresh momentum :math:`p \sim N(0, I)`, L leapfrog steps of size :math:`\epsilon`,
 
@@ -89,7 +89,7 @@ class HMC:
         step_size: float | Tensor,
         here: tuple[Tensor, Tensor] | None = None,
     ) -> Move:
-        """Make one move with all chains; the result is detached.
+        """Make one Hamiltonian move with all chains and detach the result.
 
         Args:
             energy: The function U, which maps (B, D) to (B,), each row separately.
@@ -132,7 +132,7 @@ class HMC:
         return Move(end.where(rows, x), acceptance, after.where(taken, before), slope.where(rows, slope_before))
 
     def adapt(self, step_size: float, acceptance: Tensor) -> float:
-        """Return a larger step size if acceptance was above the target, and a smaller one if it was below.
+        """Return a larger step size if the acceptance rate was above the target, and a smaller one if it was below.
 
         Do not call this while samples are recorded, because adaptation does not leave the distribution invariant.
 

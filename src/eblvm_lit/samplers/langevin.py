@@ -23,7 +23,7 @@ __all__ = ["Langevin", "langevin_steps"]
 
 
 class Langevin(Dynamics):
-    r"""Unadjusted Langevin dynamics with a fixed number of steps, on one variable or several together.
+    r"""Unadjusted Langevin dynamics that move one or several variables by a fixed number of steps.
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
@@ -105,7 +105,7 @@ class Langevin(Dynamics):
     def _moved(
         self, x: tuple[Tensor, ...], slopes: tuple[Tensor, ...], noise: tuple[Tensor, ...], step: int
     ) -> tuple[Tensor, ...]:
-        """Compute the variables after one step, from x and the energy gradients ``slopes`` at x."""
+        """Compute the variables after one step from their values x and the energy gradients ``slopes`` at x."""
         moves = zip(x, slopes, noise, strict=True)
         moved = (part - 0.5 * self.step_size * g + self.noise_std * eps[step] for part, g, eps in moves)
         return tuple(part.detach() for part in moved)

@@ -24,7 +24,7 @@ def prior_energy(energy: LatentPriorEnergy) -> TotalEnergy:
 
 
 def posterior_energy(energy: Energy, v: Tensor) -> TotalEnergy:
-    """Return a function that maps latents h (B, H) to the sum of E(v, h) over the batch, at the given v."""
+    """Return a function that maps latents h (B, H) to the sum of E(v, h) over the batch, for the given v."""
     energy_at_v = energy.at(v)
     return lambda h: energy_at_v(h).sum()
 
@@ -46,7 +46,7 @@ def run_chain(langevin: Langevin, energy: TotalEnergy, noise: dict[str, Tensor])
 
 
 class PosteriorChain(nn.Module):
-    """An encoder without a network: it draws latents of v by Langevin steps on E(v, h), initialised from N(0, I).
+    """An encoder without a network, which draws latents h of v by Langevin steps on E(v, h) started from N(0, I).
 
     All v share one start and one noise sequence, which are functions of the seed, so that h depends only on v and not
     on the batch. Each h is a sample of the short-run chain; the samples of different v are not independent.
@@ -73,11 +73,14 @@ class PosteriorChain(nn.Module):
         self.h_dim = energy.h_dim
 
     def forward(self, v: Tensor) -> Tensor:
-        """Compute latents h, shape (B, H), of v (B, *event)."""
+        """Draw one latent vector h for each v (B, *event), shape (B, H)."""
         return self.draws(v, 1)[0]
 
     def draws(self, v: Tensor, n: int) -> Tensor:
-        """Draw n latents for each v with n different chains, shape (n, B, H); :meth:`forward` runs the first chain."""
+        """Draw n latents for each v with n different chains, shape (n, B, H).
+
+        :meth:`forward` runs the first of these chains.
+        """
         found = []
         for i in range(n):
             generator = keyed_generator(self.seed, "posterior chain", i)

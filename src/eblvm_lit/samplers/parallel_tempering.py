@@ -88,7 +88,7 @@ class ParallelTempering(Dynamics):
 
     @staticmethod
     def _exchanged(betas: Tensor, energy: Tensor, uniform: Tensor, *, first: int) -> Tensor:
-        """Compute, for each replica, the index of the replica whose state it takes in the exchanges, shape (K, B)."""
+        """Compute for each replica the index of the replica whose state it receives in the exchanges, shape (K, B)."""
         k, b = energy.shape
         rows = torch.arange(k * b, device=energy.device).view(k, b)
         cold = slice(first, k - 1, 2)

@@ -22,7 +22,7 @@ __all__ = ["ProbabilityFlow"]
 
 
 class ProbabilityFlow(Dynamics):
-    r"""Heun's method for the probability flow of an energy at every noise level, with optional corrections.
+    r"""Heun's method for the probability flow of a noise-conditional energy, with optional Langevin corrections.
 
     .. math:: \frac{dv}{d\sigma} = \sigma\, \nabla_v F(v, \sigma^2)
 
@@ -89,7 +89,7 @@ class ProbabilityFlow(Dynamics):
         return noise(shape, dtype=dtype)
 
     def steps(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the variables after each step, with its corrections; see :meth:`Dynamics.steps`.
+        """Yield the chains' variables after each step of Heun's method and its corrections; see :meth:`Dynamics.steps`.
 
         Raises:
             ConfigError: If the model has only one noise level.
@@ -109,7 +109,7 @@ class ProbabilityFlow(Dynamics):
             yield (v,)
 
     def corrected(self, chains: Chains, v: Tensor, sigma: float, numbers: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
-        """Make the Metropolis-adjusted moves under F at the level sigma^2, from v (B, *event)."""
+        """Correct v (B, *event) by Metropolis-adjusted Langevin moves under the energy at the noise level sigma^2."""
         if self.n_corrections == 0:
             return v
         flat = FlatChains(at_one_level(chains, sigma)._replace(start=(v,)))
@@ -127,7 +127,7 @@ class ProbabilityFlow(Dynamics):
 
 
 def at_one_level(chains: Chains, sigma: float) -> Chains:
-    """Return the chains with the energy of v at the noise level sigma^2.
+    """Return a copy of the chains whose energy is a function of v at the fixed noise level sigma^2.
 
     Example:
         >>> chains = Chains(lambda v, log_level: log_level * v.sum(1), (torch.ones(1, 2),))
@@ -142,7 +142,7 @@ def at_one_level(chains: Chains, sigma: float) -> Chains:
 
 
 def slope_at(chains: Chains, v: Tensor, sigma: float) -> Tensor:
-    """Compute the gradient of F with respect to v at the noise level sigma^2, shape (B, *event).
+    """Compute the gradient of the chains' energy with respect to v at the noise level sigma^2, shape (B, *event).
 
     Example:
         >>> chains = Chains(lambda v, log_level: 0.5 * v.square().sum(1) / log_level.exp(), (torch.ones(1, 2),))

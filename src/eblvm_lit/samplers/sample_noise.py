@@ -52,7 +52,7 @@ class SampleNoise:
     def steps(
         self, n: int, normal: int, uniform: int = 0, *, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield, for each of n steps, normal numbers (B, normal) and uniform numbers in [0, 1), shape (B, uniform).
+        """Yield the random numbers of n steps: normal ones (B, normal) and uniform ones in [0, 1), shape (B, uniform).
 
         The normal numbers are standard normal. The numbers of several steps are drawn together, to limit both the
         number of calls and the memory. How many steps are drawn together does not depend on the batch size, and so

@@ -109,7 +109,7 @@ class Sampler:
         return next((kind for kind in wanted if kind in own and possible[kind]), None)
 
     def check(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str:
-        """Return the kind of chains that this sampler runs for a model.
+        """Return the kind of chains that this sampler runs for a model, or raise an error if there is none.
 
         Raises:
             ConfigError: If the model allows none.
@@ -250,7 +250,7 @@ ChainSamples = Sampler
 
 
 def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
-    """Return joint chains initialised at v and E[h|v], for dynamics that draw h from p(h|v)."""
+    """Return joint chains initialised at v and the mean E[h|v], for dynamics that draw h from p(h|v)."""
     h = energy.latent_mean(v).detach()
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
@@ -274,7 +274,7 @@ def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | Non
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
-    """Return a sampler that runs many chains at a time.
+    """Return a sampler with a batch size chosen to run many chains at a time.
 
     A batch has as many chains as draw 2^24 random numbers in 50 steps, but at least 100.
     """

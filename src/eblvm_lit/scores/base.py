@@ -16,7 +16,7 @@ __all__ = ["ScoreEstimator"]
 
 
 class ScoreEstimator(ABC):
-    """An estimator of the marginal score grad_v log p(v) from an energy and, if it needs one, a posterior.
+    """An estimator of the marginal score grad_v log p(v) from an energy and, if necessary, a posterior.
 
     The theta-gradient of an objective is obtained by differentiating the objective's value at the estimated score.
     Only the variational estimator differs: it also estimates the theta-gradient of the score, see
@@ -46,7 +46,7 @@ class ScoreEstimator(ABC):
 
     @abstractmethod
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
-        """Return a function that estimates the score at points (B, *event), with latents drawn given v (B, *event)."""
+        """Return a function that estimates the score at points (B, *event), using latents drawn given v (B, *event)."""
 
     def smooth(self, energy: Energy, posterior: Posterior | None, v: Tensor) -> Tensor:
         """Return a deterministic approximation of the score at v, shape (B, *event).

@@ -19,7 +19,7 @@ Refinement = Callable[[Tensor, LatentEnergy, DistributionParams], DistributionPa
 
 
 class BilevelScore:
-    r"""A surrogate of the marginal score, computed from one posterior sample for each v.
+    r"""A surrogate of the marginal score, computed from one sample of the posterior q(h|v) for each v.
 
     .. math:: \hat s(x) = \nabla_x [-E(x, h) - \log q(h|x)], \quad h \sim q(h|v)
 

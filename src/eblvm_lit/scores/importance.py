@@ -17,7 +17,7 @@ __all__ = ["Importance", "ImportanceScore"]
 
 
 class ImportanceScore:
-    r"""The score of a free energy that is estimated by importance sampling with uniform binary latents.
+    r"""The score of an importance-sampling estimate of the free energy, with uniform binary latents.
 
     .. math:: s(v) = -\nabla_v \hat F(v), \quad
         \hat F(v) = -\log \frac1L \sum_{l=1}^L \frac{\exp(-E(v, h_l))}{2^{-m}}, \quad h_l \sim \mathrm{Bernoulli}(1/2)^m
@@ -80,7 +80,7 @@ class Importance(ScoreEstimator):
             )
 
     def noise(self, energy: Energy, posterior: None, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw the binary latents uniformly, shape (L, B, m)."""
+        """Draw the binary latents from the uniform distribution, shape (L, B, m)."""
         shape = (self.n_particles, len(v), energy.h_dim)
         return torch.randint(2, shape, generator=generator, device=v.device).to(v.dtype)
 

@@ -40,23 +40,23 @@ class Particles(ABC):
 
     @abstractmethod
     def noise(self, energy: Energy, posterior: Posterior | None, shape: tuple[int, ...], v: Tensor, generator) -> Any:
-        """Draw the noise that :meth:`draw` turns into latents (*shape, B, H), for v (B, *event)."""
+        """Draw the noise that :meth:`draw` turns into latents (*shape, B, H) given v (B, *event)."""
 
     @abstractmethod
     def draw(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> Tensor:
         """Turn the noise into latents h given v, shape (*shape, B, H)."""
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Return, by name, the diagnostics of the drawn latents h that a run records."""
+        """Return a dict from names to the diagnostics of the drawn latents h that a run records."""
         return {}
 
     def failure_hint(self) -> str | None:
-        """Return advice to show if a diagnostic is not finite, or None."""
+        """Return advice to show if a diagnostic is not finite, or None if there is none."""
         return None
 
 
 class PosteriorParticles(Particles):
-    """Latents drawn from q(h|v), where binary latents are relaxed if the posterior relaxes its samples.
+    """Latents drawn from the posterior q(h|v); binary latents are relaxed if the posterior relaxes its samples.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM

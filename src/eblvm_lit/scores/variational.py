@@ -74,7 +74,7 @@ class VaES(Estimate):
 
 
 class ControlledVaES(Estimate):
-    r"""VaES with a control variate: :math:`-\frac1L \sum_l \nabla_v [E(v, h_l) + \log q(h_l|v)]`.
+    r"""The estimate VaES with a control variate: :math:`-\frac1L \sum_l \nabla_v [E(v, h_l) + \log q(h_l|v)]`.
 
     The latents h_l are constant in v. The control variate is the v-gradient of log q, whose mean over h ~ q is zero for
     every q. If q(h|v) = p(h|v), the estimate equals the score for every h, so its variance is zero. Reference: Bao et
@@ -144,7 +144,7 @@ class Biased(Covariance):
 
 
 class Dropped(Covariance):
-    """An ablation with zero weights, which drop the covariance term from the theta-gradient.
+    """An ablation with zero particle weights, which drop the covariance term from the theta-gradient.
 
     Example:
         >>> Dropped().weights(torch.tensor([1.0, 3.0]))
@@ -157,7 +157,7 @@ class Dropped(Covariance):
 
 
 def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor, covariance: Covariance) -> Tensor:
-    r"""Compute a scalar for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z`, given a vector z.
+    r"""Compute a scalar for each example whose theta-gradient is :math:`\mathrm{VaGES}(v)^\top z` for given vectors z.
 
     .. math:: \frac1L \sum_l z^\top \nabla_v \ell(v, h_l) + \sum_l w_l\, \ell(v, h''_l), \quad
         w_l = \frac{s_l - \bar s}{L - 1}, \; s_l = z^\top \nabla_v \ell(v, h''_l) \text{ held constant}
@@ -192,7 +192,7 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
 
 
 class VariationalFunction:
-    """The variational estimates for fixed particles: VaES as a score function, and VaGES multiplied by a vector.
+    """The estimates, with fixed particles, of the score by VaES and of its theta-gradient, times a vector, by VaGES.
 
     If the particle sets are separate, the product of VaES and VaGES is unbiased whenever each of the two is.
 
@@ -219,7 +219,7 @@ class VariationalFunction:
         return self.estimator.estimate(self.energy, self.posterior, x, self.h)
 
     def product(self, energy: Energy, x: Tensor, z: Tensor) -> Tensor:
-        """Compute a scalar for each example, shape (B,), whose theta-gradient is VaGES(x)' z, given a vector z.
+        """Compute a scalar for each example, shape (B,), whose theta-gradient is VaGES(x)^T z for the given vectors z.
 
         See :func:`vages_product`.
 
@@ -305,7 +305,7 @@ class VariationalScore(ScoreEstimator):
         return self.particles.noise(energy, posterior, (n_sets * self.n_particles,), v, generator)
 
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> VariationalFunction:
-        """Return the estimates VaES and VaGES with particles drawn given v; all particle sets are drawn in one pass."""
+        """Return the estimates VaES and VaGES with particle sets that are drawn given v in one pass."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
         return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))
 

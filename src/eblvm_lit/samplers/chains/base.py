@@ -48,7 +48,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
-        """Raise an error if this chain cannot sample the energy.
+        """Raise an error if this chain cannot sample the model with the given energy.
 
         Raises:
             ConfigError: With a message that names a chain that can.
@@ -56,7 +56,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """Return, by name, the shape of each variable that one persistent chain stores."""
+        """Return a dict from the name of each variable that one persistent chain stores to its shape."""
 
     @abstractmethod
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:
@@ -86,7 +86,7 @@ class NegativePhase(ABC):
         """Draw the noise that :meth:`run` needs for n chains, with the dtype and device of ``like``."""
 
     def begin(self, positive: State, noise: Any) -> State:
-        """Return the initial state of new chains, from the positive phase's state and the noise for :meth:`run`."""
+        """Compute the initial state of new chains from the positive phase's state and the noise for :meth:`run`."""
         return positive
 
     @abstractmethod
@@ -105,7 +105,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def reconstruct(self, energy: Energy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute the reconstruction of v, one step after the positive phase, shape (B, *event).
+        """Reconstruct v by one step of the chain from the state after the positive phase, shape (B, *event).
 
         Without a generator the result is the mean of v, and with a generator a draw.
         """

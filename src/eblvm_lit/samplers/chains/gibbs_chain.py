@@ -41,7 +41,7 @@ class GibbsChain(NegativePhase):
         self.n_steps = n_steps
 
     def check(self, energy: Energy) -> None:
-        """Raise an error if the energy's conditionals cannot be sampled."""
+        """Raise an error if the conditionals p(h|v) and p(v|h) of the energy cannot be sampled."""
         if not isinstance(energy, ConditionalEnergy):
             raise ConfigError(
                 f"{type(energy).__name__} has no conditionals p(h|v), p(v|h) to draw from, which a Gibbs chain needs: "
@@ -53,7 +53,7 @@ class GibbsChain(NegativePhase):
         return {"v": energy.event_shape} if self.keeps_visible else {"h": (energy.h_dim,)}
 
     def weighted(self) -> GibbsChain:
-        """Return a copy that stores v instead of h, because F(v) varies less than E(v, h)."""
+        """Return a copy that stores v instead of h, because the free energy F(v) varies less than E(v, h)."""
         chain = copy.copy(self)
         chain.keeps_visible = True
         return chain
@@ -67,7 +67,7 @@ class GibbsChain(NegativePhase):
         return {"v": v, "h": energy.draw_latent(v, noise)}
 
     def noise(self, energy: ConditionalEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
-        """Draw the noise of k sweeps for n chains: for v, shape (k, n, *event), and for h, shape (k, n, H)."""
+        """Draw the noise of k sweeps for n chains, with shape (k, n, *event) for v and (k, n, H) for h."""
         return {
             "v": energy.visible_noise((self.n_steps, n), like, generator),
             "h": energy.latent_noise((self.n_steps, n), like, generator),
@@ -92,7 +92,7 @@ class GibbsChain(NegativePhase):
         return {"v": v}, (energy.free_energy(v) - energy.free_energy(state["v"])).detach()
 
     def reconstruct(self, energy: ConditionalEnergy, state: State, generator: torch.Generator | None = None) -> Tensor:
-        """Compute E[v|h] or, with a random generator, draw v ~ p(v|h)."""
+        """Compute the mean E[v|h] or, if a random generator is given, draw v ~ p(v|h)."""
         if generator is None:
             return energy.visible_mean(state["h"])
         v = state["v"]

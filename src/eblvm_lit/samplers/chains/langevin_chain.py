@@ -19,7 +19,7 @@ __all__ = ["LangevinChain"]
 
 
 class LangevinChain(NegativePhase):
-    r"""A chain of k Langevin steps: on v with energy F(v) if F is tractable, else on (v, h) with energy E(v, h).
+    r"""A chain of k Langevin steps on v if the free energy F(v) is tractable, else on (v, h) with the energy E(v, h).
 
     .. math:: x \leftarrow x - \tfrac a2 \nabla_x E(x) + s\, \epsilon, \quad \epsilon \sim N(0, I)
 
@@ -77,19 +77,19 @@ class LangevinChain(NegativePhase):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the chain's variables: v, and also h for joint chains or if F is not tractable."""
+        """Return the shapes of the chain's variables: v and, for joint chains or an intractable free energy, also h."""
         shapes = {"v": energy.event_shape, "h": (energy.h_dim,)}
         return {"v": shapes["v"]} if isinstance(energy, MarginalEnergy) and not self.joint else shapes
 
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> State:
-        """Draw initial latents (B, H) and the noise of the Langevin steps on h, or {} for chains without latents."""
+        """Draw initial latents (B, H) and the noise of the Langevin steps on h, or return {} if there are none."""
         if "h" not in self.shapes(energy):
             return {}
         h = torch.randn((len(v), energy.h_dim), generator=generator, dtype=v.dtype, device=v.device)
         return {"h": h, "steps": self.latent_steps.noise(h, generator)}
 
     def start(self, energy: Energy, v: Tensor, noise: State) -> State:
-        """Return v and, for chains with latents, h drawn by Langevin steps on E(v, .)."""
+        """Return v and, for chains with latents, latents h drawn by Langevin steps on the energy E(v, h) at fixed v."""
         if "h" not in self.shapes(energy):
             return {"v": v}
         return {"v": v, "h": self.latents(energy, v, noise["h"], noise)}
