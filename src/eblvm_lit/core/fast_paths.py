@@ -33,7 +33,7 @@ class _ExchangesInOrder:
     """
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        """Fix the order of the graph's collectives, in place."""
+        """Fix the order of the graph's collective operations, in place."""
         last: torch.fx.Node | None = None
         for node in graph.nodes:
             if getattr(node.target, "namespace", None) == EXCHANGES:
@@ -41,7 +41,7 @@ class _ExchangesInOrder:
                 last = node
 
     def uuid(self) -> bytes:
-        """Return the key for the compiler's cache: this pass's version and the processor's vector width."""
+        """Return this pass's part of the compiler's cache key: its version and the processor's vector width."""
         return f"eblvm_lit.exchanges_in_order.1 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
@@ -74,7 +74,7 @@ def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class Pass(_ExchangesInOrder, CustomGraphPass):
-        """The pass as a ``CustomGraphPass``, because Inductor caches compiled code only with such passes."""
+        """The pass ``_ExchangesInOrder`` as a ``CustomGraphPass``: Inductor's cache accepts no other custom passes."""
 
     # On a CPU, Inductor generates a C++ wrapper, because many small kernels with a Python wrapper take four times as
     # long to compile.

@@ -134,7 +134,7 @@ _PROBE = torch.empty(0)
 
 
 def inside_torch_func() -> bool:
-    """Return whether the caller runs inside a ``torch.func`` transform, where tensors cannot be made leaves.
+    """Return whether the caller runs inside a ``torch.func`` transform, where tensors cannot become leaves of autograd.
 
     Example:
         >>> inside = []
@@ -169,7 +169,9 @@ def is_plain_first_order() -> bool:
 
 
 def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """Return a function that computes (gradient, value) or (gradient, (value, aux)), as in ``torch.func``.
+    """Return a function that computes the gradient and the value of ``fn``, like ``torch.func.grad_and_value``.
+
+    It returns (gradient, value) or, with ``has_aux``, (gradient, (value, aux)).
 
     Args:
         fn: A function that returns a scalar, or (scalar, aux).
@@ -189,7 +191,9 @@ def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
 
 
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """Return a function that computes the gradient or (gradient, aux), like ``torch.func.grad``.
+    """Return a function that computes the gradient of ``fn``, like ``torch.func.grad``.
+
+    With ``has_aux`` it computes (gradient, aux).
 
     Example:
         >>> grad(lambda x: x**3)(torch.tensor(2.0))
@@ -201,7 +205,7 @@ def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bo
 
 
 def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, with_value: bool, *args: Any) -> Any:
-    """Compute the gradient by ``torch.autograd.grad``, with the value and aux if requested.
+    """Compute the gradient by ``torch.autograd.grad``, with the value and the auxiliary output if requested.
 
     The differentiated arguments are replaced by aliases, so that only uses of them inside ``fn`` contribute. Outside of
     all other gradients an alias starts a new graph; inside of another gradient it stays connected to the outer graph.
@@ -250,7 +254,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
-    """Run ``fn`` once; return its value, its pullback (vector-Jacobian product) and aux, as ``torch.func.vjp`` does.
+    """Run ``fn`` once; return its value, its pullback (the vector-Jacobian product), and its auxiliary output.
 
     With plain autograd the pullback frees the graph, so it can be called only once, and cannot be differentiated.
 
@@ -306,7 +310,7 @@ class SharedFeatures(Params):
         self._pulled: tuple[Tensor, Tensor] | None = None
 
     def pull(self, cotangent: Tensor) -> Tensor:
-        r"""Compute the product :math:`J^\top c` of the features' Jacobian J at x and a cotangent c.
+        r"""Compute the product :math:`J^\top c` of a cotangent c and the Jacobian J of the features at the points x.
 
         The cotangent has the shape of the features f. The result has the shape of x and is differentiable.
         """
@@ -316,7 +320,7 @@ class SharedFeatures(Params):
         return pulled
 
     def push(self, tangent: Tensor) -> Tensor:
-        """Compute the product J t of the features' Jacobian J at x and a tangent t.
+        """Compute the product J t of a tangent t and the Jacobian J of the features at the points x.
 
         The tangent has the shape of x. The result has the shape of the features f and is differentiable. It is computed
         as a derivative of the last :meth:`pull`, which is linear in its cotangent.
@@ -328,7 +332,7 @@ class SharedFeatures(Params):
 
 
 def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
-    """Compute the features of points once, and bundle them with the parameters, under :func:`plain_autograd`.
+    """Bundle the parameters with the features of points, computed once, if :func:`plain_autograd` is active.
 
     In other contexts the parameters are returned unchanged: ``torch.func`` cannot start a gradient before the function
     that is differentiated, and a compiler merges equal computations anyway. The results of later gradients are the

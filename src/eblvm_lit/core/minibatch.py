@@ -47,7 +47,7 @@ class Minibatch:
         return x
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """Apply :meth:`mean` to several tensors in one all-reduce."""
+        """Compute the :meth:`mean` of several tensors in one all-reduce."""
         return tensors
 
     def gather(self, x: Tensor) -> Tensor:

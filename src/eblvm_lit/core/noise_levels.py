@@ -17,7 +17,9 @@ __all__ = ["NoiseRange", "NoisedNormal", "at_level", "join_level", "split_level"
 
 
 def join_level(v: Tensor, log_level: Tensor) -> Tensor:
-    """Append the level to noised examples: w = (v~, log t), shape (B, n + 1), for v~ (B, *event) of n numbers.
+    """Append the log noise level, log t, to each noised example v~; return w = (v~, log t), shape (B, n + 1).
+
+    Each example has n numbers.
 
     Args:
         v: The noised examples v~, shape (B, *event).
@@ -31,7 +33,7 @@ def join_level(v: Tensor, log_level: Tensor) -> Tensor:
 
 
 def split_level(w: Tensor) -> tuple[Tensor, Tensor]:
-    """Split w (B, n + 1) into the noised examples v~, flattened to (B, n), and log t, shape (B,).
+    """Split w = (v~, log t) into the flattened noised examples v~, shape (B, n), and the log noise levels, shape (B,).
 
     Example:
         >>> split_level(torch.tensor([[2.0, 3.0, 1.0]]))
@@ -41,7 +43,9 @@ def split_level(w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def at_level(v: Tensor, level: float) -> Tensor:
-    """Append one level t, a variance, to all examples v (B, *event): w, shape (B, n + 1).
+    """Append log t, for one noise level t (a variance), to all examples v; return w = (v, log t), shape (B, n + 1).
+
+    The examples have shape (B, *event), and each of them has n numbers.
 
     Example:
         >>> at_level(torch.zeros(1, 2), 1.0)
@@ -72,17 +76,17 @@ class NoiseRange:
 
     @property
     def t_min(self) -> float:
-        """The smallest level, a variance; the density at this level is taken as the model's density of the data."""
+        """The smallest noise level, a variance; the model's density at this level is its density of the data."""
         return self.smallest * self.std**2
 
     @property
     def t_max(self) -> float:
-        """The largest level, a variance, at which noised data have the mean m and the variance s^2 + t_max."""
+        """The largest noise level, a variance; data with this noise have the mean m and the variance s^2 + t_max."""
         return self.largest * self.std**2
 
 
 class NoisedNormal(nn.Module):
-    r"""The negative log-density F_0 of noised normal data, at every noise level: the reference of a model's energy.
+    r"""The negative log-density F_0 of noised normal data at every noise level, the reference for models' energies.
 
     .. math:: F_0(\tilde v, t) = \frac{\|\tilde v - m\|^2}{2 (s^2 + t)} + \frac d2 \log 2 \pi (s^2 + t)
 
@@ -101,13 +105,15 @@ class NoisedNormal(nn.Module):
         self.std = noise_range.std
 
     def energy(self, w: Tensor) -> Tensor:
-        """Compute F_0, shape (B,), for w (B, d + 1)."""
+        """Compute F_0, shape (B,), for noised examples with their noise levels, w = (v~, log t), shape (B, d + 1)."""
         v, log_level = split_level(w)
         variance = self.std**2 + log_level.exp()
         return (v - self.mean).square().sum(1) / (2 * variance) + 0.5 * v.shape[1] * (2 * math.pi * variance).log()
 
     def draw(self, shape: tuple[int, int], level: float, generator: torch.Generator) -> Tensor:
-        """Draw w = (v~, log t) from exp(-F_0) at one level t, shape (n, d + 1), for the shape (n, d).
+        """Draw n noised examples v~ from the density exp(-F_0) at one noise level t; return w = (v~, log t).
+
+        ``shape`` is (n, d), and w has shape (n, d + 1).
 
         Example:
             >>> NoisedNormal(NoiseRange()).draw((5, 2), 1.0, torch.Generator()).shape
@@ -118,7 +124,10 @@ class NoisedNormal(nn.Module):
         return at_level(self.mean + math.sqrt(self.std**2 + level) * z, level)
 
     def inputs(self, w: Tensor) -> Tensor:
-        """Compute the inputs of a network, :math:`((v~ - m) / sqrt(s^2 + t), log(t / s^2) / 4)`, shape (B, d + 1)."""
+        """Scale w = (v~, log t) to a network's inputs, :math:`((v~ - m) / sqrt(s^2 + t), log(t / s^2) / 4)`.
+
+        Both have shape (B, d + 1).
+        """
         v, log_level = split_level(w)
         std = (self.std**2 + log_level.exp()).sqrt().unsqueeze(1)
         return join_level((v - self.mean) / std, (log_level - 2 * math.log(self.std)) / 4)

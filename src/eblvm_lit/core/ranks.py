@@ -53,7 +53,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:
-    """Run a task in the first process, then in all others, so that these can use the files written by the first.
+    """Run a task in the first process, then in all others, so that these can use the files that the first has written.
 
     Example:
         >>> first_rank_first(lambda: "found")

@@ -42,7 +42,7 @@ def _(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa
 # support only first derivatives.
 @torch.compiler.allow_in_graph
 class _Mean(torch.autograd.Function):
-    """The weighted mean over processes, which is its own adjoint: every backward pass is again a weighted mean."""
+    """The weighted mean over processes; its backward pass is the same weighted mean, of the cotangents."""
 
     @staticmethod
     def forward(weight: float, *tensors: Tensor) -> tuple[Tensor, ...]:

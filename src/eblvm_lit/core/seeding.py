@@ -28,7 +28,7 @@ def derive_seed(seed: int, *keys: int | str) -> int:
 
 
 def keyed_generator(seed: int, *keys: int | str, device: torch.device | str = "cpu") -> torch.Generator:
-    """Create a generator whose seed is :func:`derive_seed` of the same seed and keys.
+    """Create a random number generator, seeded with the result of :func:`derive_seed` for the given seed and keys.
 
     Example:
         >>> a, b = (torch.rand(3, generator=keyed_generator(1, "validation")) for _ in range(2))

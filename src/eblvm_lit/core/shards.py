@@ -42,7 +42,7 @@ def _shard(n: int, rank: int, size: int, device: torch.device) -> Shard:
 
 
 def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.batch_size)") -> None:
-    """Raise an error if n rows are too few to be divided among several processes.
+    """Raise an error if n rows are too few to be divided among ``size`` processes.
 
     Args:
         n: The number of rows of the whole.
@@ -66,7 +66,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
 
 
 def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
-    r"""Return this process' shard of n rows, or None if this process computes all rows.
+    r"""Return the shard of n rows that this process computes, or None if every process computes all rows.
 
     It computes all of them if there is only one process, or if a process would get fewer than two rows: the last
     minibatch of an epoch may be too small to be divided, and every process then computes the whole of it.
@@ -124,13 +124,13 @@ class ShardedMinibatch(Minibatch):
         return weighted_means([x], self.weight)[0]
 
     def mean_of(self, tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        """Apply :meth:`mean` to several tensors in one all-reduce."""
+        """Compute the :meth:`mean` of several tensors in one all-reduce."""
         if not tensors:
             return tensors
         return dict(zip(tensors, weighted_means([*tensors.values()], self.weight), strict=True))
 
     def gather(self, x: Tensor) -> Tensor:
-        """Gather the rows of all processes in the order of the minibatch, shape (n, ...)."""
+        """Gather the rows of all processes into one tensor, shape (n, ...), in the order of the minibatch."""
         return gather_shards(x, self.shard.rows, self.shard.n, self.loss_weight)
 
     def draw(self, draw: Callable[[Tensor, torch.Generator], Any], v: Tensor, generator: torch.Generator) -> Any:
@@ -153,7 +153,7 @@ class ShardedMinibatch(Minibatch):
         return take_rows(tensors, axes, self.shard)
 
     def of(self, n: int, device: torch.device) -> Minibatch:
-        """Return a minibatch of n other examples, divided among the same processes.
+        """Return a minibatch for another set of n examples, divided among the same processes.
 
         n must have passed :func:`check_shared`.
         """
@@ -161,7 +161,7 @@ class ShardedMinibatch(Minibatch):
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """Return the minibatch of n examples, of which this process has v: a shard, or all n if n is too small to divide.
+    """Return the minibatch of n examples, given the examples v of this process: a shard or, if n is small, all n.
 
     Raises:
         ConfigError: If v has another number of examples than the shard, which happens if Lightning's

@@ -92,7 +92,7 @@ def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
 
 
 def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
-    """Return a tensor with the dtype and device of a module.
+    """Return one of a module's tensors, from which its dtype and device can be read.
 
     Args:
         module: The module, whose first floating-point parameter (or else buffer) is returned, detached.
@@ -183,7 +183,7 @@ def norm(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def clip(grads: Params, max_norm: float) -> Params:
-    """Scale the gradient down to ``max_norm`` if its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
+    """Scale the gradient to the norm ``max_norm`` if its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     Example:
         >>> clip({"a": torch.tensor([3.0, 4.0])}, 1.0)

@@ -40,7 +40,7 @@ class Metric(Declares, MayNotApply):
         """Raise, before training, any error (such as a missing file) that :meth:`evaluate` would raise after it."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Describe, for the table of results, which of several estimators has computed the metric's numbers.
+        """Describe, for the table of results, which estimator computes the metric's numbers, if there are several.
 
         Args:
             method: The method.

@@ -86,7 +86,7 @@ def frechet_distance(p: Gaussian, q: Gaussian) -> float:
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """Compute the symmetric square root of a covariance; eigenvalues that are zero up to rounding become zero."""
+    """Compute the symmetric square root of a covariance matrix; eigenvalues near zero are set to zero."""
     values, vectors = torch.linalg.eigh(covariance)
     smallest = values[-1].clamp(min=0) * len(values) * torch.finfo(values.dtype).eps
     return (vectors * values.where(values > smallest, 0).sqrt()) @ vectors.T

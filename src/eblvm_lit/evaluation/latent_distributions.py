@@ -36,7 +36,7 @@ class BernoulliLatents(NamedTuple):
     logits: Tensor
 
     def divergences(self, p: BernoulliLatents | EnumeratedLatents) -> dict[str, Tensor]:
-        r"""Compute the KL divergence of this distribution q from p, shape (B,); it is finite for any logits.
+        r"""Compute the KL divergence of this distribution q from another one, p, shape (B,), finite for any logits.
 
         With the logits l of q and x of p, and the softplus zeta, it is
         :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`. If the latents of p are not independent, it is the sum
@@ -80,7 +80,7 @@ class GaussianLatents(NamedTuple):
     log_std: Tensor
 
     def divergences(self, p: GaussianLatents) -> dict[str, Tensor]:
-        r"""Compute the KL and the Fisher divergence of this distribution q from p, each of shape (B,).
+        r"""Compute the KL and the Fisher divergence of this distribution q from another one, p, each of shape (B,).
 
         With :math:`r = s_q / s_p` and :math:`\Delta = (m_q - m_p) / s_p`:
 
@@ -104,7 +104,7 @@ LatentDistribution = IndependentLatents | EnumeratedLatents
 
 
 def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | None) -> dict[str, Tensor] | None:
-    """Compute the KL and, for Gaussians, the Fisher divergence of q from p; None if no closed form is known.
+    """Compute the KL and, for Gaussians, the Fisher divergence of q from p; return None if no closed form is known.
 
     Each divergence has shape (B,).
 
@@ -123,7 +123,7 @@ def closed_divergences(q: LatentDistribution | None, p: LatentDistribution | Non
 
 
 def posterior_divergences(energy: nn.Module, posterior: nn.Module, v: Tensor) -> dict[str, Tensor] | None:
-    """Compute the divergences of q(h|v) from p(h|v), as :func:`closed_divergences` does; each has shape (B,).
+    """Compute the closed-form divergences of q(h|v) from p(h|v) for each v; see :func:`closed_divergences`.
 
     Example:
         >>> import torch

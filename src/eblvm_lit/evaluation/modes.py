@@ -32,7 +32,7 @@ EXCESS = 1.5
 
 
 def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: float = N_STDS) -> Tensor:
-    """Compute, for each of C centres, the share of samples within ``n_stds`` standard deviations of it, shape (C,).
+    """Compute, for each of C centres, the share of samples within ``n_stds`` standard deviations of that centre.
 
     ``samples`` has shape (n, 2), and ``centres`` shape (C, 2).
 
@@ -45,7 +45,7 @@ def shares_of_modes(samples: Tensor, centres: Tensor, stds: Tensor, n_stds: floa
 
 
 def gaussian_shares(data: Blobs, n_nodes: int = 64) -> Tensor:
-    r"""Compute the probability of each mode under a single Gaussian, shape (C,) for a mixture with C modes.
+    r"""Compute the probability of each of the mixture's C modes under a single Gaussian, shape (C,).
 
     The Gaussian has the mean and the covariance of the mixture. A mode is the disc within 3 standard deviations of its
     centre.
@@ -145,7 +145,7 @@ class Modes(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Draw samples and compute the three numbers; see :meth:`Metric.evaluate`."""
+        """Draw samples, and compute the numbers that describe their modes; see :meth:`Metric.evaluate`."""
         data = cast(Blobs, data)
         samples = cast(Draws, self.draws(method, data)).draw(self.n_samples, seed=method.seed)
         centres, stds = (torch.tensor(x).to(samples) for x in (data.centres, data.stds))

@@ -43,7 +43,7 @@ class OutlierSet(ABC):
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Return m outliers (m, *event) with the dtype and device of the data v; each outlier set chooses m."""
+        """Return m outliers, shape (m, *event), with the dtype and device of the data v; each outlier set chooses m."""
 
 
 class _Uniform(OutlierSet):
@@ -54,7 +54,7 @@ class _Uniform(OutlierSet):
         self.high = high
 
     def numbers(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw uniform numbers with the dtype and device of v; missing bounds are the minimum and maximum of v."""
+        """Draw uniform numbers with the dtype and device of v; a bound that is None is the minimum or maximum of v."""
         low = v.min() if self.low is None else self.low
         high = v.max() if self.high is None else self.high
         return low + (high - low) * torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
@@ -120,7 +120,7 @@ class DataSet(OutlierSet):
         self.value_range = value_range
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load the other data set, so that missing files raise an error now, and check that the data are images."""
+        """Load the other data set, and raise an error if its files are missing or the data are not images."""
         check_images(data.event_shape, type(self.data).__name__)
         self.data.setup()
 
@@ -136,7 +136,7 @@ class DataSet(OutlierSet):
 
 
 def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
-    """Shrink square uint8 images (m, C, H, H) if H is a multiple of the wanted size; else return them unchanged."""
+    """Shrink square uint8 images (m, C, H, H) if H is a multiple of the target size; else return them unchanged."""
     (height, width) = images.shape[-2:]
     (wanted, other) = size
     fit = images.dtype == torch.uint8 and height == width and wanted == other and height % wanted == 0
@@ -259,7 +259,7 @@ class OutOfDistribution(
         return found
 
     def _at_levels(self, parts: MethodParts) -> dict[str, MethodParts]:
-        """Return the parts at the smallest noise level, and those at the other levels, by the end of their names."""
+        """Return a dict from the suffix of each noise level's metric names to the parts of the method at this level."""
         found = {"": parts}
         energy = parts.energy
         if isinstance(energy, AtLevel | MarginalAtLevel):

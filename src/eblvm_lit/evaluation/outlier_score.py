@@ -16,7 +16,7 @@ __all__ = ["has_outlier_score", "outlier_score"]
 
 
 def has_outlier_score(parts: MethodParts) -> bool:
-    """Return whether a method can score examples by the free energy F, a bound of F, or E(v, h) with an encoder."""
+    """Return whether a method can score examples by its free energy, by a bound of it, or by E(v, h) at encoded h."""
     return has_free_energy_bound(parts.energy, parts.posterior) or None not in (parts.energy, parts.encoder)
 
 

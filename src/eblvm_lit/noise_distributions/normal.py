@@ -76,7 +76,7 @@ class FittedNormal(NoiseDistribution):
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:
-        """Create the buffers, with the values for N(0, I), unless this distribution has already been fitted."""
+        """Create the buffers of m and C with the values of N(0, I), unless the distribution has already been fitted."""
         if getattr(self, "fitted", False):
             return
         d = math.prod(event_shape)

@@ -33,7 +33,7 @@ class SampleCriterion(Declares, ABC):
 
     @abstractmethod
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """Compare samples with data.
+        """Compare the features of samples with those of data, and return the criterion's numbers by name.
 
         Args:
             samples: Features of the samples.

@@ -65,7 +65,10 @@ class MeanDiscrepancy(
 
 
 def _total(x: Tensor, y: Tensor, b: float) -> float:
-    """Sum the kernel k(x_i, y_j) over all pairs of rows, block by block; the kernel of two equal vectors is 1."""
+    """Sum the kernel k(x_i, y_j) over all pairs of a row of x and a row of y, block by block.
+
+    The kernel of two equal vectors is 1.
+    """
     of_y = y.square().sum(-1)
     total = 0.0
     for rows in x.split(max(1, ELEMENTS // len(y))):

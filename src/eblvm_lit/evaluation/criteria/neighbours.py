@@ -33,7 +33,7 @@ class NeighbourCriterion(RowCriterion):
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
-    """Yield squared distances, minus a rounding allowance, of B rows of x from all m rows of y, shape (B, m)."""
+    """Yield squared distances between the next B rows of x and all m rows of y, lowered by a rounding allowance."""
     of_y = y.square().sum(-1)
     size = max(1, ELEMENTS // len(y))
     for first in range(0, len(x), size):
@@ -59,7 +59,7 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the balls around the vectors y that contain each vector of x, and the vectors of x in each ball.
+    """Count the balls around vectors of y that contain each vector of x, and the vectors of x that each ball contains.
 
     Args:
         x: Feature vectors, shape (n, D), float64.

@@ -19,7 +19,7 @@ class PrecisionRecall(
         "recall{suffix}": Quantity(1, "", "the share of examples that lie near a sample: are all kinds sampled?"),
     },
 ):
-    r"""The ``precision`` and the ``recall`` of samples.
+    r"""The ``precision`` and the ``recall`` of samples, computed from balls around feature vectors.
 
     Precision is the fraction of samples inside a ball around an example, recall the fraction of examples inside a ball
     around a sample.

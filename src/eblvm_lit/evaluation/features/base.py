@@ -29,7 +29,7 @@ class Titles(NamedTuple):
     suffix: str = ""  # appended to the names of all other criteria
 
     def of(self, criterion: str) -> str:
-        """Append the network's suffix to the name of a criterion that has no field in this tuple.
+        """Return the name of a criterion without its own field in this tuple, followed by the network's suffix.
 
         Example:
             >>> Titles("fd_raw", "kd_raw", "raw_score", "_raw").of("precision")

@@ -76,7 +76,7 @@ class ClassifierFeatures(FeatureExtractor):
         self._network: ImageClassifier | None = None
 
     def prepare(self, data: ArrayDataModule) -> None:
-        """Read the trained network from its file, or train it; later calls do nothing.
+        """Read the trained network from its file or, if there is none, train it; later calls do nothing.
 
         Raises:
             ConfigError: If the data have no labels.

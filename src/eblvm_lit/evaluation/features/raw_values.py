@@ -15,7 +15,7 @@ __all__ = ["RawValues"]
 
 
 class RawValues(FeatureExtractor):
-    """The flattened values of v as features; uint8 images are divided by 255.
+    """The flattened values of each example as its features; uint8 images are divided by 255.
 
     Args:
         batch_size: Number of examples converted at a time.

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class AISEstimate(NamedTuple):
-    """An estimate of log Z by importance sampling.
+    """An estimate of the log partition function log Z by importance sampling.
 
     Attributes:
         log_z: The estimate, in nats.
@@ -39,7 +39,7 @@ class AISEstimate(NamedTuple):
 
 
 class Sandwich(NamedTuple):
-    """Two estimates of log Z: the expectation of one is at most log Z, that of the other at least log Z.
+    """Two estimates of log Z: the expectation of one is at most log Z, and that of the other is at least log Z.
 
     Attributes:
         lower: The estimate by chains from the base to the model.
@@ -128,7 +128,7 @@ class AIS:
 
     @torch.no_grad()
     def estimate(self, energy: GRBM, generator: torch.Generator) -> AISEstimate:
-        """Estimate log Z of a GRBM with chains from the base to the model.
+        """Estimate log Z of a GRBM with chains from the base distribution to the model.
 
         Args:
             energy: The GRBM. Chains run in its floating-point type and on its device; log weights are float64.
@@ -138,7 +138,7 @@ class AIS:
 
     @torch.no_grad()
     def sandwich(self, energy: GRBM, generator: torch.Generator) -> Sandwich:
-        """Estimate log Z from below and from above.
+        """Estimate log Z of a GRBM from below and from above, with forward and reversed chains.
 
         The reversed chains start at exact samples of the GRBM. The arguments are those of :meth:`estimate`.
         """

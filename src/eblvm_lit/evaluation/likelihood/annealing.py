@@ -79,7 +79,7 @@ def _tempered(target: RowEnergy, beta: float) -> RowEnergy:
 def step_sizes(
     target: RowEnergy, hmc: HMC, betas: Sequence[float], z: Tensor, generator: torch.Generator
 ) -> list[float]:
-    """Find a step size for each inverse temperature by adapting it on separate chains.
+    """Find a step size of Hamiltonian Monte Carlo for each inverse temperature by adapting it on separate chains.
 
     Args:
         target: The model's energy U of the whitened variable, which maps z (n, D) to (n,).

@@ -67,7 +67,7 @@ class HamiltonianAIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether all variables are real; latents that are summed out in closed form may be binary."""
+        """Return whether all variables of the energy are real; latents summed out in closed form may be binary."""
         return is_movable(energy)
 
     def estimate(self, energy: Energy, v: Tensor, generator: torch.Generator) -> AISEstimate:
@@ -84,7 +84,7 @@ class HamiltonianAIS:
 
     @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich:
-        """Estimate log Z from below, with chains from the base to the model, and from above, with reversed chains.
+        """Estimate log Z from below, with chains from the base distribution to the model, and from above, in reverse.
 
         The reversed chains start at exact samples of the model. The arguments are those of :meth:`estimate`.
         """
@@ -112,7 +112,7 @@ class HamiltonianAIS:
         return -log_w - NormalBase.standard(energy.h_dim, v).log_partition()
 
     def _target(self, energy: Energy, v: Tensor) -> tuple[RowEnergy, NormalBase]:
-        """Return the energy as a function of the whitened variable, and the base distribution."""
+        """Return the energy as a function of whitened variables z, and the base distribution that whitens them."""
         rows = v.flatten(1)
         n = v[0].numel()
         base = NormalBase.fitted(rows) if self.base == "fitted" else NormalBase.standard(n, rows)
@@ -136,7 +136,7 @@ class HamiltonianAIS:
         n: int,
         pilot: RowEnergy | None = None,
     ) -> tuple[Tensor, list[tuple[float, float]]]:
-        """Run n chains from base to target; return log importance weights, and (inverse temperature, step size) pairs.
+        """Run n chains from N(0, I) to the target; return log importance weights and the step size at each temperature.
 
         The chains that adapt the step sizes use the energy ``pilot``, which may have fewer chains than the target, or
         the target if ``pilot`` is None.

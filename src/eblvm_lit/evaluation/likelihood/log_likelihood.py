@@ -139,7 +139,7 @@ class LogLikelihood(
         return OWN if self.own.supports(energy, posterior) else self.of_one_level(energy)
 
     def of_one_level(self, energy: object) -> str | None:
-        """Describe in words how log Z is computed from one noise level only, as :meth:`estimator` does.
+        """Describe in words how log Z is computed without other noise levels; return None if that is not possible.
 
         Example:
             >>> LogLikelihood().of_one_level(GRBM(v_dim=2, h_dim=3))
@@ -169,7 +169,7 @@ class LogLikelihood(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a method on a split; what takes minutes is computed only on the test split.
+        """Evaluate a method on a split; computations that take minutes are made only on the test split.
 
         These are the log-likelihoods by Hamiltonian moves, and those of images by models of every noise level.
         """
@@ -188,7 +188,7 @@ class LogLikelihood(
     def _of_every_level(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a model of every noise level; a validation has fewer examples, and no check of log Z."""
+        """Evaluate a model of every noise level; a validation uses fewer examples and does not check log Z."""
         raw = getattr(data.splits, split)[: N_AT_VALIDATION if split == "val" else None]
         v = data.as_float(raw).to(device=method.device, dtype=method.dtype)
         found = self.compute(method, v, generator)
@@ -207,7 +207,7 @@ class LogLikelihood(
     def _own_error(
         self, energy: AtLevel | MarginalAtLevel, own: AISEstimate, v: Tensor, generator: torch.Generator
     ) -> dict[str, float]:
-        """Compute the own log Z minus log Z of the data's level by quadrature or annealing, if one of them is given."""
+        """Compute the error of the model's own log Z against quadrature or annealing at the smallest noise level."""
         log_z, annealed = self._log_partition(self.of_one_level(energy), energy, generator, v)
         if log_z is None:
             return {}

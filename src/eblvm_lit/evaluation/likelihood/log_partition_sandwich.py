@@ -78,13 +78,13 @@ class LogPartitionSandwich(
         return self.ais.supports(energy) and (energy.continuous or energy.h_dim <= self.max_enumerated)
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Describe the estimator and its moves; see :meth:`Metric.describe`."""
+        """Describe the estimator and the moves of its chains; see :meth:`Metric.describe`."""
         kind = "Gibbs sweeps" if isinstance(self.ais, AIS) else "Hamiltonian moves"
         return dict.fromkeys(SIDES, f"AIS with {kind}") if self.applies(method, data) else {}
 
     @torch.no_grad()
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
-        """Compute both sides of the sandwich; see :meth:`ExampleMetric.compute`."""
+        """Compute the lower and the upper bound of log Z; see :meth:`ExampleMetric.compute`."""
         energy = cast(Any, method.parts.energy)
         ais = self.ais
         found = ais.sandwich(energy, generator) if isinstance(ais, AIS) else ais.sandwich(energy, v, generator)

@@ -23,7 +23,7 @@ PAIRS = 2**17  # the largest number of pairs of an example and a latent at a tim
 
 
 class OwnLogPartition:
-    r"""The normalisation of a model of every noise level by itself, without annealing and without a grid.
+    r"""The log Z of a model of every noise level, estimated at its largest level without annealing or a grid.
 
     .. math:: \log p(v) = -F(v, t_{min}) - \log Z(t_{max}), \quad
         Z(t_{max}) = E_{\tilde v \sim e^{-F_0}} \exp\bigl(F_0(\tilde v, t_{max}) - F(\tilde v, t_{max})\bigr)
@@ -60,7 +60,7 @@ class OwnLogPartition:
 
     @staticmethod
     def supports(energy: object, posterior: object) -> bool:
-        """Return whether the energy is one of every noise level, with a free energy or with a posterior of each level.
+        """Return whether the energy covers every noise level and has a tractable free energy or a posterior.
 
         Example:
             >>> OwnLogPartition.supports(None, None)
@@ -94,7 +94,7 @@ class OwnLogPartition:
 
     @torch.no_grad()
     def free_energy(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute F(v), or its importance-weighted upper bound if F is not tractable, shape (B,), float64.
+        """Compute the free energy F(v), shape (B,), float64, or its importance-weighted bound if F is not tractable.
 
         Args:
             energy: The energy of the data.

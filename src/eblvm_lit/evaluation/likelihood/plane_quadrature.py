@@ -81,7 +81,7 @@ class PlaneQuadrature(
         ),
     },
 ):
-    r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model; Z is summed on a grid.
+    r"""The divergence KL(p_data || p) and the mean log-likelihood of a two-dimensional model, with Z summed on a grid.
 
     .. math:: \log Z = \log \sum_s a\, e^{-F(v_s)}, \quad
         \mathrm{KL} = \sum_s a\, p_D(v_s) \bigl( \log p_D(v_s) + F(v_s) + \log Z \bigr)
@@ -199,7 +199,7 @@ class PlaneQuadrature(
     def _share_outside(
         self, minus_free_energy: Callable[[Tensor], Tensor], log_z: float, bounds: Window, grid: PlaneGrid
     ) -> float:
-        """Search for modes outside of the grid; return the share of the mass in windows around these modes."""
+        """Search for modes outside of the grid; return the share of the model's mass in windows around these modes."""
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in zip(*bounds, strict=True))
         width = high - low
         x = PlaneGrid.around(bounds, 1, WIDER * self.scale).points
@@ -222,7 +222,7 @@ class PlaneQuadrature(
         return 0.5 * float((shares - 1 / len(centres)).abs().sum())
 
     def _marginal(self, energy: Energy, v: Tensor) -> MarginalEnergy:
-        """Return the model in float64; if F(v) is not tractable, it is computed by summing over a grid of latents."""
+        """Return the model in float64; if F(v) is not tractable, the returned model sums over a grid of latents."""
         energy = in_float64(energy)
         if isinstance(energy, MarginalEnergy):
             return energy

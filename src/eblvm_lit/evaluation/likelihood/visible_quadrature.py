@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class VisibleQuadrature:
-    r"""Computes log Z of an energy with one or two visible variables by the trapezoidal rule.
+    r"""The trapezoidal rule for log Z of an energy with one or two visible variables.
 
     .. math:: Z \approx \Delta^d \sum_s e^{-F(v_s)}
 
@@ -56,7 +56,7 @@ class VisibleQuadrature:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether the energy has a tractable free energy of one or two variables."""
+        """Return whether the energy has a tractable free energy F(v) and v has one or two dimensions."""
         return isinstance(energy, MarginalEnergy) and math.prod(energy.event_shape) <= MAX_DIM
 
     @torch.no_grad()
@@ -112,7 +112,7 @@ class VisibleQuadrature:
         return math.inf
 
     def _on_grid(self, energy: MarginalEnergy, centre: Tensor, half: Tensor, n: int) -> Tensor:
-        """Compute the negative free energy at the nodes of a grid, shape (n,) or (n, n)."""
+        """Compute the negative free energy at the nodes of a grid; it has shape (n,) or (n, n)."""
         unit = torch.linspace(-1, 1, n, dtype=centre.dtype, device=centre.device)
         axes = [c + h * unit for c, h in zip(centre, half, strict=True)]
         nodes = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).view(-1, *energy.event_shape)
@@ -120,7 +120,7 @@ class VisibleQuadrature:
 
     @staticmethod
     def _edge(log_p: Tensor, log_z: Tensor) -> float:
-        """Compute the probability mass at the outermost twentieth of the nodes on each side."""
+        """Compute the probability mass in the grid's margin: the outermost twentieth of the nodes on each side."""
         outer = max(1, len(log_p) // 20)
         inside = log_p[(slice(outer, -outer),) * log_p.dim()]
         return float(1 - (inside.flatten().logsumexp(0) - log_z).exp())

@@ -115,14 +115,14 @@ class HypergradientBias(
 
     @staticmethod
     def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise for the data and for the latents, which is used throughout the study."""
+        """Draw the noise of the data and of the latents; the whole study uses this one draw."""
         return {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((method.n_particles,), v, generator),
         }
 
     def problem(self, method: BiSM, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the bi-level problem for one minibatch and one draw of noise, for now without an optimizer."""
+        """Return the bi-level problem for one minibatch and one draw of noise; the caller adds the optimizer."""
         points = method.objective.perturb(v, noise["data"])
 
         def lower(theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG001 - exact: draws no noise
@@ -135,7 +135,7 @@ class HypergradientBias(
         return BilevelProblem(upper=upper, lower=lower, optimizer=cast(SGD, None), state={}, lr=0.0)
 
     def _descent(self, method: BiSM, points: Tensor, phi: Params) -> SGD:
-        """Return the lower-level optimizer; its step size is chosen later."""
+        """Return the optimizer of the lower-level problem; the caller chooses its step size."""
         if not self.whiten:
             return SGD(lr=1.0)
         q = bind(cast(BernoulliPosterior, method.posterior), phi).mean(points)
@@ -197,7 +197,7 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield N and the hypergradient of N steps unrolled from the optimum phi*, for several N up to ``n_series``.
+        """Yield several N up to ``n_series``, each with the hypergradient of N steps unrolled from the optimum phi*.
 
         The hypergradient is computed as a series.
         """
@@ -219,7 +219,7 @@ class HypergradientBias(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on the training split, whatever ``split`` is, to have more examples than v has dimensions."""
+        """Run the study on the training split, whatever ``split`` is: it needs more examples than v has dimensions."""
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()
@@ -247,7 +247,7 @@ class HypergradientBias(
     def _tabulate(
         self, problem: BilevelProblem, theta: Params, first: Params, best: Params, reference: Params
     ) -> HypergradientBiasTable:
-        """Compute the errors of all hypergradients, and the distances of phi from its optimum."""
+        """Compute the errors of all hypergradients, and the distances of phi from its optimum, as a table."""
         scale = _norm(reference)
         at_optimum = {n: _distance(grads, reference) / scale for n, grads in self._series(problem, theta, best)}
         biases: dict[int, dict[int, float]] = {}

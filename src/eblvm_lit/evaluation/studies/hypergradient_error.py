@@ -105,7 +105,7 @@ class HypergradientError(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Compute the cosines, the relative errors and the noise; see :meth:`Metric.evaluate`."""
+        """Compute the cosines, the relative errors and the noise of the hypergradient; see :meth:`Metric.evaluate`."""
         method = cast(BiSM, method)
         if split != "val" or method.current_state is None:
             return {}
@@ -160,7 +160,7 @@ class HypergradientError(
     def estimates(
         self, method: BiSM, state: TrainState, v: Tensor, noise: dict[str, Any], generator: torch.Generator
     ) -> Tensor:
-        """Estimate the hypergradient R times, shape (R, number of parameters)."""
+        """Estimate the hypergradient R times; the result has shape (R, number of parameters)."""
         found = []
         for _ in range(self.n_repeats):
             drawn = method.draw_noise(v, generator)
@@ -171,7 +171,7 @@ class HypergradientError(
 
     @staticmethod
     def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
-        """Compute the cosine and the relative error of the mean of R estimates, given a reference, and their noise.
+        """Compare R estimates with a reference: the cosine and the relative error of their mean, and their noise.
 
         ``estimates`` has shape (R, n), and ``reference`` shape (n,).
 
@@ -202,7 +202,7 @@ class HypergradientError(
 
     @staticmethod
     def bits_lower(method: BiSM, points: Tensor, theta: Params, phi: Params, i: int) -> Tensor:  # noqa: ARG004 - exact
-        """Compute KL(q || p) + F for independent binary latents: the mean energy under q, minus the entropy of q.
+        """Compute KL(q || p) + F, the mean energy under q minus the entropy of q, for independent binary latents.
 
         As the energy E is linear in each latent, its mean under q is its value at the means of the latents.
         """

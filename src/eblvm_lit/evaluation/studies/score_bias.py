@@ -38,7 +38,7 @@ class MeanVariance(NamedTuple):
 
 
 def bias_norms(coupling: Tensor, v: Tensor, p: MeanVariance, q: MeanVariance) -> tuple[Tensor, Tensor]:
-    r"""Compute the norms of the biases of VaES and VaGES at one v, if only :math:`-v^\top U h` couples v and h.
+    r"""Compute the norms of the biases of VaES and VaGES at one v if the energy couples v and h by :math:`-v^\top U h`.
 
     Let :math:`\Delta` be the differences between the means of h under q and p, and :math:`\Gamma` those between the
     variances. The estimated score has the error :math:`U \Delta`. The i-th component of the score's derivative with
@@ -197,7 +197,7 @@ def _mean_variance(h: IndependentLatents) -> MeanVariance:
 
 
 def _perturbed(p: IndependentLatents, v: Tensor, direction: Tensor) -> IndependentLatents:
-    """Return q(h|v) of a linear posterior that would equal p(h|v) without a perturbation of its parameters."""
+    """Return q(h|v) of a linear posterior whose parameters are perturbed; without the perturbation it equals p(h|v)."""
     # Noise t N(0, 1) on each weight and bias of an output unit shifts the output by t sqrt(1 + |v|^2) N(0, 1).
     shift = (1 + v.square().sum()).sqrt() * direction[0]
     if isinstance(p, BernoulliLatents):

@@ -44,7 +44,7 @@ class ScoreBiasTable(NamedTuple):
         return {**points, **dict(self._slopes()), "score_bias_bound_ratio": self.bound_ratio}
 
     def _slopes(self) -> Iterator[tuple[str, float]]:
-        """Fit log-log slopes of the biases against the divergences by least squares."""
+        """Compute the slopes of the biases against the divergences on log-log axes by least squares."""
         for divergence in (name for name in DIVERGENCES if name in self.curves):
             for name in NAMES:
                 x, y = (torch.tensor(self.curves[key]).log() for key in (divergence, name))
