@@ -33,7 +33,7 @@ class Divergence(ABC):
         """Raise a ConfigError if this divergence cannot train the posterior."""
 
     def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw the noise that :meth:`loss` needs, shape (*shape, L, B, H)."""
+        """Draw the latents' noise that :meth:`loss` needs, shape (*shape, L, B, H)."""
         return posterior.noise((*shape, self.n_particles), v, generator)
 
     @abstractmethod

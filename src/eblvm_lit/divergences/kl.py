@@ -15,7 +15,7 @@ __all__ = ["IWAE", "KL", "importance_weighted_bound"]
 
 
 class KL(Divergence):
-    r"""The divergence KL(q(h|v) || p(h|v)) up to a function of v: the negative evidence lower bound up to log Z.
+    r"""The divergence KL(q(h|v) || p(h|v)) up to a function of v, computed as the negative evidence lower bound.
 
     .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)] = KL(q(h|v) \| p(h|v)) - \log p(v) - \log Z
 
@@ -34,7 +34,7 @@ class KL(Divergence):
     curved_as_information = True
 
     def loss(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
-        """Estimate the negative evidence lower bound of each example, up to log Z, shape (B,)."""
+        """Estimate the negative evidence lower bound of each example without the constant log Z, shape (B,)."""
         q_params = posterior.distribution_params(v)
         h = posterior.rsample_given(q_params, noise)
         return (posterior.log_prob_given(q_params, h) + energy.energy(v, h)).mean(0)

@@ -27,7 +27,7 @@ __all__ = ["AnnealedLikelihood"]
 
 
 class AnnealedLikelihood(Method):
-    r"""Maximum likelihood on noised data, with chains that are annealed from a high temperature to T = 1 and restarted.
+    r"""Maximum likelihood on noised data, with Markov chains that are cooled to the temperature T = 1 and restarted.
 
     .. math:: \mathrm{mean}\, F(v + \sigma \epsilon) - \mathrm{mean}\, F(x), \quad F(v) = E(v, \mathbb{E}_q[h|v])
 
@@ -169,15 +169,15 @@ class AnnealedLikelihood(Method):
             self.start(self._data.as_float(train[rows.to(train.device)]).to(self.chain_v), generator)
 
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Start the chains at noised examples v (n_chains, *event), and spread their ages evenly."""
+        """Start the chains at the noised examples v (n_chains, *event), with evenly spread ages."""
         age = torch.arange(len(v), device=v.device) * (self.n_falling + self.n_held) // len(v)
         self.chain_v.copy_(self.objective.perturb(v, self.objective.noise(v, (), generator)))
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers of n chains: restart points, momenta, and uniform numbers for the acceptance.
+        """Draw the chains' random numbers: restart points, momenta, and uniform numbers that decide on acceptance.
 
-        The restart points and momenta have shape (n_moves, n, D), the uniform numbers have shape (n_moves, n).
+        For n chains, the points and momenta have shape (n_moves, n, D), the uniform numbers have shape (n_moves, n).
         """
         flat = like.flatten(1)
         return {
@@ -189,7 +189,7 @@ class AnnealedLikelihood(Method):
     def moved(
         self, F: Callable[[Tensor], Tensor], x: Tensor, age: Tensor, noise: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the chains (B, *event) and their ages after all moves, and the last move's mean acceptance rate.
+        """Return the chains' states (B, *event) and ages after all moves, and the last move's mean acceptance rate.
 
         The number of moves is that of the entries of ``noise``. A chain that has reached its full age restarts.
         """
@@ -220,7 +220,7 @@ class AnnealedLikelihood(Method):
         }
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Move the chains, then update the model with the likelihood gradient estimated from the chains at T = 1."""
+        """Move the chains, then update the model with the likelihood gradient, estimated from the chains at T = 1."""
         chains = state.minibatch.of(self.n_chains, v.device)
         own = chains.rows_of(state.buffers)
         drawn = chains.rows_of(noise["chains"], self._noise_axes)

@@ -98,11 +98,11 @@ class Method(
 
     @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """Return the networks by name, such as ``theta`` (the model) and ``phi`` (the posterior)."""
+        """Return a dict of the networks, with names such as ``theta`` (the model) and ``phi`` (the posterior)."""
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return one parameter group for each optimizer, keyed by the name under which its steps are logged.
+        """Return a dict with one parameter group for each optimizer; the keys name the optimizer steps in the log.
 
         The name is ``model``, or ``lower`` and ``upper`` for a method with two levels.
         """
@@ -130,11 +130,11 @@ class Method(
         return cast(Energy, self.parts.energy).event_shape  # a method without an energy overrides this property
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return, by name, the buffers that iterations update and checkpoints contain."""
+        """Return a dict of the buffers that iterations update and that checkpoints contain."""
         return {}
 
     def unshared_buffers(self) -> set[str]:
-        """Return the names of the buffers that only training needs; a shared model does not include them."""
+        """Return the names of the buffers that only training needs and that a shared model does not include."""
         return set()
 
     def load_prior_statistics(self, values: Params) -> None:
@@ -191,14 +191,14 @@ class Method(
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Return the learning rates that an iteration uses, by name.
+        """Return a dict that describes each learning rate that an iteration uses.
 
         Each value is a group, and the number of iterations by which the rate runs ahead in that group's schedule.
         """
         return {name: (group, 0) for name, group in self.groups.items()}
 
     def rates_at(self, iteration: int, total: int) -> dict[str, float]:
-        """Compute the learning rates, by name, at an iteration (counted from 0) of a run of ``total`` iterations."""
+        """Compute a dict of the learning rates at an iteration (counted from 0) of a run of ``total`` iterations."""
         rules = {name: (group.optimizer, iteration + ahead) for name, (group, ahead) in self.rates.items()}
         return {name: rule.schedule(rule.lr, at, total) for name, (rule, at) in rules.items()}
 
@@ -272,12 +272,12 @@ class Method(
         )
 
     def live_state(self) -> TrainState:
-        """Return the current parameters and buffers as a state without optimizer states, for the validation loss."""
+        """Return the current parameters and buffers, without optimizer states, for computing the validation loss."""
         params = {name: params_of(network) for name, network in self.networks().items()}
         return TrainState(params, {}, {}, self.persistent_buffers())
 
     def train_state(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
-        """Return the state before the next iteration; it contains the modules' own tensors, not copies."""
+        """Return the training state before the next iteration, which contains the modules' own tensors, not copies."""
         states = {name: optimizer.functional_state() for name, optimizer in optimizers.items()}
         return self.live_state()._replace(optimizers=states, lrs=dict(lrs))
 
@@ -325,12 +325,12 @@ class Method(
 
     @property
     def current_state(self) -> TrainState | None:
-        """Return the current state with the optimizer states; None before training or if the model was loaded."""
+        """Return the current state with the optimizer states, or None before training or if the model was loaded."""
         return self.__dict__.get("_state")
 
     @property
     def diagnostics(self) -> dict[str, Tensor]:
-        """Return the losses, gradient norms and diagnostics of the last iteration, by name."""
+        """Return a dict of the losses, gradient norms and diagnostics of the last iteration."""
         return next(reversed(self.records.values()), {})
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
@@ -426,7 +426,7 @@ class Method(
         self._validated = torch.zeros(2, dtype=torch.float64)
 
     def validation_step(self, v: Tensor, batch_idx: int) -> None:
-        """Add the losses of the examples v to the running sum; every validation run uses the same noise."""
+        """Add the losses of the examples v to the running sum, using the same noise in every validation run."""
         if len(v) == 0:  # this process has no batch, because there are fewer batches than processes
             return
         rank, size = rank_and_size()

@@ -30,7 +30,7 @@ __all__ = ["BiSM"]
 
 
 class BiSM(Method):
-    r"""Bi-level score matching, which is called BiSSM, BiDSM or BiMDSM, depending on its objective.
+    r"""Bi-level score matching, which is called BiSSM, BiDSM or BiMDSM depending on the objective.
 
     .. math:: \min_\theta J(\theta, \phi^*(\theta)), \quad \phi^*(\theta) = \arg\min_\phi G(\theta, \phi)
 
@@ -128,12 +128,12 @@ class BiSM(Method):
         return {"theta": self.energy, "phi": self.posterior}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the parameter groups: phi in the lower level, theta in the upper level."""
+        """Return the parameter groups: phi, trained in the lower level, and theta, trained in the upper level."""
         return {"lower": ParamGroup("phi", self.lower_optimizer), "upper": ParamGroup("theta", self.optimizer)}
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Return the learning rates of both groups, and that of the unrolled steps if it is different."""
+        """Return the learning rates of both groups, and the learning rate of the unrolled steps if it is different."""
         ahead = self.hypergradient.lr_ahead
         return {**super().rates, "unrolled": (self.groups["lower"], ahead)} if ahead else super().rates
 
@@ -230,5 +230,5 @@ class BiSM(Method):
         return super().float32_reason()
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; the hypergradient's advice comes first."""
+        """Return advice on how to reduce the memory of an iteration, with the advice on the hypergradient first."""
         return [*self.hypergradient.memory_hints(), *super().memory_hints()]

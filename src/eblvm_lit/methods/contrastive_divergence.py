@@ -24,7 +24,7 @@ __all__ = ["ContrastiveDivergence"]
 
 
 class ContrastiveDivergence(Method):
-    r"""Contrastive divergence, CD-k and PCD-k: maximum likelihood with a negative phase of k Markov-chain steps.
+    r"""Contrastive divergence (CD-k, PCD-k): maximum likelihood with a negative phase of k Markov-chain steps.
 
     .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
 
@@ -115,7 +115,7 @@ class ContrastiveDivergence(Method):
         return set(self.persistent_buffers())
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of both phases."""
+        """Draw the random numbers of the positive and the negative phase."""
         n = len(v) if self.n_chains is None else self.n_chains
         if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
             self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
@@ -143,7 +143,7 @@ class ContrastiveDivergence(Method):
         return energy_of(energy, state)
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """Return the persistent buffers after both phases of an iteration."""
+        """Return the persistent buffers after the positive and negative phases of an iteration."""
         lasting = {f"chain_{name}": chains.gather(negative[name]) for name in self._lasting}
         if lasting:
             lasting["chain_started"] = torch.ones_like(state.buffers["chain_started"])
@@ -173,13 +173,13 @@ class ContrastiveDivergence(Method):
         return self.chain.start(energy, v, noise)
 
     def chains_of(self, minibatch: Minibatch, device: torch.device) -> Minibatch:
-        """Return the set of chains that an iteration moves: one chain per example, or the persistent chains."""
+        """Return the chains that an iteration moves: one chain per example, or the persistent chains."""
         if self.n_chains is None:
             return minibatch
         return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
-        """Return the states of the persistent chains, or the states ``new`` if these chains have not started yet."""
+        """Return the states of the persistent chains, or the states in ``new`` if these chains have not started."""
         rows = torch.arange(n_chains, device=new["v"].device) % len(new["v"])
         started = buffers["chain_started"]
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}

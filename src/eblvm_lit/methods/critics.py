@@ -27,9 +27,11 @@ __all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    r"""Compute the expression in brackets of :class:`FisherCritic`, whose mean the critic f is trained to maximise.
+    r"""Compute each example's value of the quantity whose mean the critic f is trained to maximise.
 
     .. math:: s^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2
+
+    This is the expression in brackets in :class:`FisherCritic`.
 
     Args:
         critic: The function f, which maps (B, *event) to (B, *event), each example by itself.
@@ -127,7 +129,7 @@ class FisherCritic(LossMethod):
         return self.score.function(self.energy_at(state.theta), self.posterior_at(state), v, noise)(v)
 
     def field(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return the critic as a function f, with the parameters in ``state``."""
+        """Return the critic, with the parameters in ``state``, as a function f."""
         network = bind(self.critic, state.params["critic"])
         if not self.residual:
             return network
@@ -150,14 +152,14 @@ class FisherCritic(LossMethod):
         return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on the posterior, if any, then one step on the critic with the model's score as a constant."""
+        """Make K steps on the posterior, if there is one, then one step on the critic with a constant model score."""
         state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])
         return self.descend(state, self.level, loss)
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the critic's loss of each example, shape (B,), which is the negative of :func:`bracket`."""
+        """Compute the critic's loss for each example, shape (B,), which is the negative of :func:`bracket`."""
         s = self.model_score(state, v, noise["score"]).detach()
         return self._loss(state, s, v, noise["u"], state.params["critic"])
 
@@ -170,7 +172,7 @@ class FisherCritic(LossMethod):
 
 
 class VaGESFisher(FisherCritic):
-    r"""Estimation of the Fisher divergence by training a critic, with VaES as the model's score.
+    r"""Estimation of the Fisher divergence by training a critic, with VaES as the estimator of the model's score.
 
     It is a :class:`FisherCritic` whose score is estimated with particles from a posterior:
 

@@ -30,7 +30,7 @@ N_DRAWS = 10_000  # the number of draws from the fitted normal distribution, fro
 
 
 def systematic(weights: Tensor, u: Tensor, n: int) -> Tensor:
-    r"""Draw n indices by systematic resampling.
+    r"""Draw n indices by systematic resampling with the given weights.
 
     Index i is drawn :math:`\lfloor n w_i \rfloor` or :math:`\lceil n w_i \rceil` times.
 
@@ -131,11 +131,11 @@ class Jarzynski(ContrastiveDivergence):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy, and the estimate of its log Z."""
+        """Return the energy and the walkers' estimate of its log Z."""
         return MethodParts(energy=self.energy, log_z=self.log_partition())
 
     def unshared_buffers(self) -> set[str]:
-        """Return the empty set, because a shared model needs all buffers of the walkers to estimate log Z."""
+        """Return the empty set, because a shared model needs all of the walkers' buffers to estimate log Z."""
         return set()
 
     def on_fit_start(self) -> None:
@@ -147,7 +147,7 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def start(self, v: Tensor, generator: torch.Generator) -> None:
-        """Draw the initial walkers in the region where the model has most of its mass.
+        """Draw the initial walkers in the region in which the model has most of its probability mass.
 
         Chains that start at v (n, *event) find this mass. A normal distribution is fitted to their last states, and
         the walkers are resampled from its draws, weighted by the ratio of the model's density to the normal's.
@@ -174,7 +174,7 @@ class Jarzynski(ContrastiveDivergence):
         self.get_buffer("chain_started").fill_(True)
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of both phases and of the resampling step."""
+        """Draw the random numbers of the positive phase, the negative phase and the resampling step."""
         return {**super().draw_noise(v, generator), "resampling": torch.rand((), generator=generator, device=v.device)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
@@ -211,6 +211,6 @@ class Jarzynski(ContrastiveDivergence):
         return log_mean_exp(self.chain_volume - energy_of(self.energy, X))
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the negative log-likelihood, or -log p(v, h) if the free energy is not tractable, shape (B,)."""
+        """Compute -log p(v) for each example, or -log p(v, h) if the free energy is not tractable, shape (B,)."""
         positive = self.chain.start(self.energy, v, self.chain.start_noise(self.energy, v, generator))
         return energy_of(self.energy, positive) + self.log_partition()

@@ -90,7 +90,7 @@ class LEBM(Method):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with the numbers of Langevin steps of both chains."""
+        """Return a readable name of the method, with the numbers of steps of the prior and posterior chains."""
         n = self.prior_langevin.n_steps
         m = self.posterior_langevin.n_steps
         return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
@@ -100,7 +100,7 @@ class LEBM(Method):
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return the parameter groups of the prior f and of the generator g, in the order of their steps."""
+        """Return the parameter groups of the prior f and the generator g, in the order in which they are updated."""
         return {
             "prior": ParamGroup("theta", self.prior_optimizer, "prior."),
             "generator": ParamGroup("theta", self.optimizer, "generator."),
@@ -113,14 +113,14 @@ class LEBM(Method):
         return MethodParts(energy=self.energy, encoder=encoder)
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, dict[str, Tensor]]:
-        """Draw the initial states (B, H) and the step noise (n_steps, B, H) of the prior and the posterior chains."""
+        """Draw the initial states (B, H) and the noise (n_steps, B, H) of the prior chains and the posterior chains."""
         return {
             "prior": self.chain_noise(self.prior_langevin, v, generator),
             "posterior": self.chain_noise(self.posterior_langevin, v, generator),
         }
 
     def chain_noise(self, langevin: Langevin, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the random numbers of one Langevin chain for each example v."""
+        """Draw the random numbers of Langevin chains, one chain for each example in v."""
         start = torch.randn(len(v), self.energy.h_dim, generator=generator, dtype=v.dtype, device=v.device)
         return {"start": start, "steps": langevin.noise(start, generator)}
 

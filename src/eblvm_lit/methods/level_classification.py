@@ -25,7 +25,7 @@ __all__ = ["LevelClassification"]
 
 
 class LevelClassification(LossMethod):
-    r"""Denoising at every noise level, and the classification of which of J levels a noised example has.
+    r"""A method that learns to denoise at every noise level and to classify which of J levels a noised example has.
 
     .. math:: \frac1d \| \sqrt{t_1}\, \nabla_{\tilde v} F(\tilde v, t_1) - \epsilon \|^2
         - \lambda \log \frac{e^{-F(\tilde v, t_1)}}{\sum_{j \le J} e^{-F(\tilde v, t_j)}}, \quad
@@ -95,23 +95,24 @@ class LevelClassification(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return the method's name in words, with J, the spread and lambda."""
+        """Return a readable name of the method, with the number J of levels, their spread and the weight lambda."""
         numbers = f"J = {self.n_levels}, spread {self.spread:.2g}, weight {self.classification_weight:g}"
         return f"Levels: denoising and classification of the noise level, {numbers}"
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy of the data, which is the energy at the smallest level."""
+        """Return the energy of the data, which is the energy at the smallest noise level."""
         return MethodParts(energy=cast(FreeEnergyOfLevels, self.energy).of_data())
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: it compares energies of nearby levels."""
+        """Return why the method needs float32: it compares the energies of nearby noise levels."""
         return "as it compares small differences of energies"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw standard normal ``eps`` (B, *event) and ``log_levels`` (J, B); the first level is that of the noise.
+        """Draw the standard normal noise ``eps`` (B, *event), and the logarithms ``log_levels`` (J, B) of noise levels.
 
-        The centres of a minibatch are spread evenly, shifted by one random number.
+        The first level is that of the noise. The centres of a minibatch are spread evenly and shifted by one random
+        number.
         """
         options = {"generator": generator, "dtype": v.dtype, "device": v.device}
         eps = torch.randn(v.shape, **options)
@@ -136,7 +137,9 @@ class LevelClassification(LossMethod):
 
 
 def first_and_all(energy: MarginalEnergy, log_levels: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the sum of F at the first level, a scalar, and F of noised v (B, n) at all levels, shape (J, B).
+    """Compute the sum of the free energies at the first noise level, and the free energies (J, B) at all levels.
+
+    They are the free energies of noised data v (B, n).
 
     Example:
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
@@ -150,7 +153,7 @@ def first_and_all(energy: MarginalEnergy, log_levels: Tensor, v: Tensor) -> tupl
 
 
 def level_loss(energies: Tensor) -> Tensor:
-    """Compute minus the log-probability of the first level, shape (B,), for F at all levels (J, B).
+    """Compute the negative log-probability of the first noise level, shape (B,), from the energies (J, B) of J levels.
 
     Example:
         >>> level_loss(torch.zeros(2, 1))

@@ -162,7 +162,7 @@ class LossMethod(Method):
         return MethodParts(energy=self.energy, posterior=self.posterior, divergence=divergence)
 
     def energy_at(self, theta: Params) -> Energy:
-        """Return the model with the parameters theta."""
+        """Return the energy with the given parameters theta."""
         return bind(self.energy, theta)
 
     def posterior_at(self, state: TrainState) -> Posterior | None:
@@ -183,15 +183,15 @@ class LossMethod(Method):
         return {**lower, self.level: ParamGroup(self.trained, self.optimizer)}
 
     def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of the K lower steps."""
+        """Draw the random numbers of the K steps on the posterior."""
         return fit.noise(v, self.n_lower_steps, generator)
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """Return the points at which the k-th lower step fits the posterior; by default they are the data."""
+        """Return the points at which the k-th step fits the posterior; by default they are the data."""
         return v
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of the K lower steps and of the loss."""
+        """Draw the random numbers of the K steps on the posterior and of the loss."""
         lower = {} if self.fit is None else {"lower": self.fit_noise(self.fit, v, generator)}
         return {**lower, self.level: self.noise(v, generator)}
 

@@ -21,7 +21,7 @@ __all__ = ["ParticleML"]
 
 
 class ParticleML(ContrastiveDivergence):
-    r"""Maximum likelihood with particles (v_i, h_i) of the model and one particle h_n for each training example v_n.
+    r"""Maximum likelihood with particles (v_i, h_i) of the model, and one particle h_n for each training example v_n.
 
     .. math:: \mathrm{mean}_n\, E(v_n, h_n) - \mathrm{mean}_i\, E(v_i, h_i), \quad
         h_n \sim p(h | v_n), \; (v_i, h_i) \sim p(v, h)
@@ -110,7 +110,7 @@ class ParticleML(ContrastiveDivergence):
         return energy.energy(state["v"], state["h"])
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """Return the minibatch, and the particles h_n of its examples after the steps of this iteration."""
+        """Return the minibatch and the particles h_n of its examples after this iteration's chain steps."""
         if not self.per_example:
             return super().positive_phase(energy, state, v, noise)
         rows = state.minibatch.rows
@@ -119,7 +119,7 @@ class ParticleML(ContrastiveDivergence):
         return {"v": v, "h": self.chain.latents(energy, v, h, noise)}
 
     def kept(self, state: TrainState, chains: Minibatch, positive: State, negative: State) -> dict[str, Tensor]:
-        """Return all particles after both phases of an iteration."""
+        """Return all particles after the positive and negative phases of an iteration."""
         kept = super().kept(state, chains, positive, negative)
         if self.per_example:
             indices = self._indices(state, positive["v"])
@@ -131,7 +131,7 @@ class ParticleML(ContrastiveDivergence):
 
     @staticmethod
     def _indices(state: TrainState, v: Tensor) -> Tensor:
-        """Return the training-split indices of the whole minibatch, of which ``v`` is this process' shard."""
+        """Return the training-split indices of the whole minibatch, of which ``v`` is the share of this process."""
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
 
     def failure_hint(self, quantity: str) -> str | None:

@@ -52,5 +52,5 @@ class MethodParts(NamedTuple):
 
     @property
     def encoding(self) -> Any:
-        """Return the network that maps v (B, *event) to latents h (B, H): the posterior, the encoder, or None."""
+        """Return the posterior or encoder, which maps v (B, *event) to latents h (B, H), or None if neither exists."""
         return self.posterior if self.posterior is not None else self.encoder

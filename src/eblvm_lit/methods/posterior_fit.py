@@ -87,7 +87,7 @@ class PosteriorFit:
         self.view = view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of the latents for n evaluations of the lower loss G, and noise that perturbs the data.
+        """Draw the noise of n evaluations of the lower loss G: the latents' noise and the noise that perturbs the data.
 
         The noise of the data is only drawn if ``lower_noise`` is ``fresh`` and the objective perturbs the data.
         """
@@ -98,7 +98,7 @@ class PosteriorFit:
         return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
-        """Return the points at which the lower loss G is evaluated with the i-th draw of noise, and their weights."""
+        """Return the points, with their weights, at which the lower loss G is evaluated for the i-th draw of noise."""
         if "points" in noise:
             return noise["points"], noise["weight"]
         if self.objective is None:

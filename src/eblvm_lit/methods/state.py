@@ -56,7 +56,7 @@ class ParamGroup:
 
 
 class Step(NamedTuple):
-    """The record of an optimizer step; all values are means over the whole minibatch.
+    """The record of an optimizer step, whose values are means over the whole minibatch.
 
     Attributes:
         loss: The loss that the step decreases, a scalar.
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The training state; an iteration is a function that maps a state, a minibatch and noise to the next state.
+    """The training state, which an iteration maps, together with a minibatch and noise, to the next state.
 
     Attributes:
         params: The parameters of each network, by the network's name: ``theta``, ``phi``, ...
@@ -105,9 +105,9 @@ class TrainState(NamedTuple):
         return self.params["phi"]
 
     def record(self) -> dict[str, Tensor]:
-        """Return the loss, gradient norm and diagnostics of each group's last step, named ``<group>_<quantity>``.
+        """Return a dict of the loss, gradient norm and diagnostics of each group's last step.
 
-        The gradient norm is that before clipping.
+        The keys are ``<group>_<quantity>``. The gradient norm is that before clipping.
         """
         found: dict[str, Tensor] = {}
         for name, last in self.steps.items():

@@ -26,7 +26,7 @@ __all__ = ["VaGES"]
 
 
 class VaGES(LossMethod):
-    r"""VaGES, which minimises a score-based objective with variational estimates of the score and its gradient.
+    r"""A method that minimises a score-based objective with variational estimates of the score and its gradient.
 
     Both the score of the model's marginal and the theta-gradient of this score are estimated with particles:
 
@@ -98,7 +98,7 @@ class VaGES(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with its objective, number L of latents and number K of lower steps."""
+        """Return a readable name of the method, with its objective and the numbers of latents and of lower steps."""
         name = type(self.objective).__name__
         words = self.objective.words
         numbers = f"L = {self.score.n_particles}, K = {self.n_lower_steps}"
@@ -139,7 +139,7 @@ class VaGES(LossMethod):
     def estimate(
         self, theta: Params, state: TrainState, points: Tensor, noise: Any
     ) -> tuple[VariationalFunction, Tensor, Tensor]:
-        """Return the score estimator, its estimate s at the perturbed data, and each example's loss, shape (B,)."""
+        """Return the score estimator, its estimate of the score at the perturbed data, and each example's loss (B,)."""
         posterior = self.posterior_at(state)
         score = self.score.function(bind(self.energy, theta), posterior, points, noise["latent"])
         s = score(points).detach()
@@ -156,7 +156,7 @@ class VaGES(LossMethod):
         return self.estimate(state.theta, state, self.objective.perturb(v, noise["data"]), noise)[2]
 
     def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration; the last is to draw fewer latents."""
+        """Return advice on how to reduce the memory of an iteration; the last advice is to draw fewer latents."""
         return [*super().memory_hints(), f"lower score.n_particles (L={self.score.n_particles})"]
 
     def failure_hint(self, quantity: str) -> str | None:

@@ -55,7 +55,7 @@ class Networks(NamedTuple):
     mean: Callable[[Tensor], Tensor] = WHOLE.mean
 
     def samples(self, noise: Noise) -> Tensor:
-        """Return the samples v_hat = G(h_hat), shape (B, *event); they are computed unless ``noise`` contains them."""
+        """Return the generator's samples v_hat (B, *event), which are computed unless ``noise`` contains them."""
         return noise["v_hat"] if "v_hat" in noise else self.generator(noise["h_hat"])
 
 
@@ -180,7 +180,7 @@ class GeneratorMethod(Method):
         self._prior_statistics = digest(self.generator), values
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the batch-normalisation statistics for sampling, so that they need not be recomputed after loading."""
+        """Add the batch-normalisation statistics to the checkpoint, so that loading need not recompute them."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[PRIOR_STATISTICS] = self.prior_statistics()
 
@@ -214,10 +214,10 @@ class GeneratorMethod(Method):
     @property
     @abstractmethod
     def terms(self) -> dict[str, TermFunction]:
-        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
+        """Return a dict from the name of each optimizer step to the function that computes the terms of its loss."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
-        """Draw the latents ``h_hat`` and the encoder's noise ``eps`` and ``eps_hat``, each of shape (B, H)."""
+        """Draw the samples' latents ``h_hat`` and the encoder's noise ``eps`` and ``eps_hat``, each of shape (B, H)."""
         noise = {}
         for name in ("h_hat", "eps", "eps_hat"):
             noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
@@ -226,7 +226,7 @@ class GeneratorMethod(Method):
     # ------------------------------------------------------------------ steps
 
     def generate(self, state: TrainState, noise: Noise) -> Samples:
-        """Generate samples v_hat = G(h_hat) with one forward pass of the generator.
+        """Generate samples v_hat = G(h_hat) from the latents h_hat with one forward pass of the generator G.
 
         Several steps may use these samples, as long as the generator does not change. The steps compute gradients with
         respect to v_hat; :attr:`Samples.pull` turns these into gradients with respect to the generator's parameters.
@@ -294,7 +294,7 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """Return the networks with the given parameters and with copies of the state's buffers, and these copies.
+        """Return the networks with the given parameters and copied buffers, and also the copies of the buffers.
 
         The forward passes of the networks change the copies, which are keyed by the name of the network.
 

@@ -29,7 +29,7 @@ class SymmetricJoint(BiDVLLoss):
     joint = True
 
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Compute E(v, h) with h from the encoder, and E(v_hat, h_hat) with v_hat = G(h_hat), each of shape (B,).
+        """Compute the energies of data with encoded latents, and of samples with their latents, each of shape (B,).
 
         The latents and, unless ``noise`` contains them, the samples are constants: gradients go only to the energy.
         """
@@ -46,7 +46,7 @@ class SymmetricJoint(BiDVLLoss):
         return {"posterior": log_q + networks.energy(v, h), "energy": networks.energy(v_hat, noise["h_hat"])}
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the terms of the canonical divergence, the reconstruction term A and the latent term C."""
+        """Compute the lower-level terms: those of the canonical divergence, and the terms A and C."""
         v_hat = networks.samples(noise)
         return {
             **self.canonical(networks, v, v_hat, noise),
@@ -75,5 +75,5 @@ class CanonicalJoint(SymmetricJoint):
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the terms of the canonical divergence."""
+        """Compute the lower-level terms, which are only those of the canonical divergence."""
         return self.canonical(networks, v, networks.samples(noise), noise)

@@ -55,7 +55,7 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
 
 
 def prior_divergence(q_params: DistributionParams) -> Tensor:
-    r"""Compute the KL divergence of the encoder's q(h|v) from the prior, the second part of the reconstruction term A.
+    r"""Compute the KL divergence of the encoder's distribution q(h|v) from the prior, the second part of term A.
 
     At v_hat it replaces term E in :class:`FullLatentTerm`.
 
@@ -114,7 +114,9 @@ CRITIC_LOSSES = {"difference": torch.sub, "hinge": hinge, "softplus": non_satura
 
 
 class BiDVLLoss:
-    """The base class of BiDVL losses for both levels. A loss is a sum of named, weighted terms, each of shape (B,).
+    """The base class of the losses of BiDVL's upper and lower levels.
+
+    A loss is a sum of named, weighted terms, each of shape (B,).
 
     Args:
         ratio: The importance ratio r(v), the weight of term A.
@@ -162,7 +164,7 @@ class BiDVLLoss:
         return networks.energy.free_energy(v), networks.energy.free_energy(v_hat)
 
     def upper(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Terms, Terms]:
-        """Compute the loss of the energy at data v (B, *event), and the gap E(v) - E(v_hat) as a value to log."""
+        """Compute the loss that trains the energy, and, as a value to log, the energy gap between data and samples."""
         real, fake = self.energies(networks, v, noise)
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}, {"energy_gap": real - fake}
 
@@ -171,11 +173,11 @@ class BiDVLLoss:
         raise NotImplementedError(f"{type(self).__name__} has no such loss.")
 
     def reconstruction(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        r"""Compute the two parts of the reconstruction term A, with the importance ratio r(v) and latents h ~ q(h|v).
+        r"""Compute the two parts of term A: the reconstruction error and the KL divergence from the prior.
 
         .. math:: A = r(v) (\|G(h) - v\|^2 + KL(q(h|v) \| p(h)))
 
-        Term A trains both the encoder and the generator.
+        r(v) is the importance ratio, and h is drawn from q(h|v). Term A trains both the encoder and the generator.
         """
         r = self.ratio(networks.energy, v, networks.mean)
         q_params = networks.encoder.distribution_params(v)
@@ -186,11 +188,13 @@ class BiDVLLoss:
         }
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """Return the encoder's estimate, shape (B, H), of the latents of samples v_hat (B, *event)."""
+        """Return the encoder's estimate of the latents of samples v_hat (B, *event), shape (B, H)."""
         return networks.frozen_encoder.mean(v_hat)
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        r"""Compute the latent term C, :math:`c \|\hat\mu(\hat v) - \hat h\|^2`, including its weight c.
+        r"""Compute the latent term C, a weighted squared error of the encoder's estimate of the samples' latents.
+
+        .. math:: C = c \|\hat\mu(\hat v) - \hat h\|^2
 
         The term stands for :math:`-\log q(\hat h | \hat v)`, without the part that depends on the encoder's variance.
         """
@@ -200,7 +204,7 @@ class BiDVLLoss:
 
 
 class OffsetLatentTerm(BiDVLLoss):
-    """The losses of the offset variant (the default), where the latent error, term C, trains only the generator.
+    """The losses of the offset variant (the default), in which term C, the latent error, trains only the generator.
 
     For the encoder, terms C and E have opposite gradients, so both are left out. Upper level: D trains psi'. Lower
     level: A trains omega_1 and omega_2; B trains omega_2; C, evaluated at the encoder's mean, trains omega_2.
@@ -213,7 +217,7 @@ class OffsetLatentTerm(BiDVLLoss):
 
 
 class FullLatentTerm(BiDVLLoss):
-    """The losses of the complete variant, where the latent error, term C, trains the generator and the encoder.
+    """The losses of the complete variant, in which term C, the latent error, trains the generator and the encoder.
 
     In the upper level a regulariser of the encoder at samples replaces term E. Upper level: D trains psi'; the
     divergence of q(h|v_hat) from the prior, divided by dim h, trains omega_1. Lower level: A trains omega_1 and
@@ -228,7 +232,7 @@ class FullLatentTerm(BiDVLLoss):
     regularises_encoder = True
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """Draw a sample from q(h|v_hat), shape (B, H)."""
+        """Draw latents from the encoder's distribution q(h|v_hat) of samples v_hat (B, *event), shape (B, H)."""
         return networks.encoder.rsample(v_hat, noise["eps_hat"])
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
@@ -238,7 +242,7 @@ class FullLatentTerm(BiDVLLoss):
 
 
 class NoLatentTerm(BiDVLLoss):
-    """The losses of the variant without the terms C and E, which concern the latents of samples.
+    """The losses of the variant that omits terms C and E, the two terms that concern the latents of samples.
 
     Upper level: D trains psi'. Lower level: A trains omega_1 and omega_2; B trains omega_2. Reference: Kan et al. 2022,
     table 6.

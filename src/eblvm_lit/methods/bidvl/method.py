@@ -123,7 +123,7 @@ class BiDVL(GeneratorMethod):
         return {**upper, **lower} if self.upper_first else {**lower, **upper}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of both levels."""
+        """Draw the random numbers of the upper and the lower level."""
         noise: dict[str, Any] = {}
         draws = {**dict.fromkeys(self.groups, 1), "lower": self.n_lower_steps, "unrolled": self.unroll.n_draws}
         for name, n in draws.items():
@@ -153,7 +153,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the upper-level step of the energy (Eq. 14), and that of the encoder if the loss has one.
+        """Make the upper-level step on the energy (Eq. 14), and one on the encoder if the loss regularises it.
 
         Eq. 14 is psi' <- psi' - alpha D, where psi' are the parameters of the energy.
         """
@@ -168,7 +168,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def regularise_encoder(self, state: TrainState, v: Tensor, noise: Noise, samples: Samples) -> TrainState:
-        """Make the encoder's upper-level step, with a separate optimizer or with the lower level's optimizer."""
+        """Make the upper-level step on the encoder, with a separate optimizer or with the lower level's optimizer."""
         if not self.shares_optimizer:
             return self.descend_terms(state, "upper_encoder", v, noise, samples)
         found = self.gradient(state, "upper_encoder", v, noise, samples, self.encoder_group)
@@ -177,7 +177,7 @@ class BiDVL(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
+        """Return a dict from the name of each optimizer step to the function that computes the terms of its loss."""
         return {
             "upper": self.loss.upper,
             "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
@@ -212,7 +212,7 @@ class BiDVL(GeneratorMethod):
         )
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        r"""Compute the squared error :math:`\|G(\mu(v)) - v\|^2` of the reconstruction, shape (B,)."""
+        r"""Compute the squared error :math:`\|G(\mu(v)) - v\|^2` of each example's reconstruction, shape (B,)."""
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 
     def float32_reason(self) -> str | None:

@@ -18,7 +18,7 @@ Mean = Callable[[Tensor], Tensor]
 
 
 class ConstantRatio:
-    r"""The importance ratio of the model's density to the data's, approximated by a constant.
+    r"""The importance ratio of the model's density to the data density, approximated by a constant.
 
     .. math:: r(v) = p(v) / q(v) \approx r'
 
@@ -46,7 +46,7 @@ class _BiasedRatio(ConstantRatio):
 
     @abstractmethod
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the factor that multiplies ``scale``, shape (B,).
+        """Compute the factor that multiplies ``scale`` for each example, shape (B,).
 
         ``excess`` is the minibatch's mean energy minus the energy E(v) of each example, shape (B,).
         """
@@ -73,7 +73,7 @@ class SigmoidRatio(_BiasedRatio):
     """
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the factor that multiplies ``scale``, shape (B,), with values between 0 and 1."""
+        """Compute the factor, between 0 and 1, that multiplies ``scale`` for each example, shape (B,)."""
         return torch.sigmoid(excess)
 
 
@@ -100,5 +100,5 @@ class ClampedExponentialRatio(_BiasedRatio):
         self.high = high
 
     def bias(self, excess: Tensor) -> Tensor:
-        """Compute the factor that multiplies ``scale``, shape (B,), with values between ``low`` and ``high``."""
+        """Compute the factor, between ``low`` and ``high``, that multiplies ``scale`` for each example, shape (B,)."""
         return excess.exp().clamp(self.low, self.high)

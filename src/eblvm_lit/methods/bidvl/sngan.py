@@ -101,7 +101,7 @@ class SNGAN(GeneratorMethod):
 
     @staticmethod
     def part(k: int, n_parts: int, v: Tensor, noise: Noise) -> tuple[Tensor, Noise]:
-        """Return every ``n_parts``-th example of the data (B, *event) and of the noise, starting with example k."""
+        """Return every ``n_parts``-th example of the data v (B, *event) and its noise, starting with example k."""
         if n_parts == 1:
             return v, noise
         return v[k::n_parts], {name: x[k::n_parts] for name, x in noise.items()}
@@ -122,14 +122,14 @@ class SNGAN(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return, by the name of each optimizer step, the function that computes the terms of this step's loss."""
+        """Return a dict from the name of each optimizer step to the function that computes the terms of its loss."""
         return {
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
         }
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the critic's loss, shape (B,).
+        """Compute the critic's loss for each example, shape (B,).
 
         It does not measure the quality of samples, so ``test_checkpoint=best`` needs a metric.
         """

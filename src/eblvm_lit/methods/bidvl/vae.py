@@ -85,7 +85,7 @@ class VAE(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return the function that computes the two terms of the loss, keyed by the name of the only step."""
+        """Return a dict from the name of the only optimizer step to the function that computes the loss terms."""
         return {"model": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
 
     @staticmethod

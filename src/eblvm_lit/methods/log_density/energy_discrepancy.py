@@ -81,12 +81,12 @@ class EnergyDiscrepancy(LossMethod):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with its settings and those of the log-density estimate."""
+        """Return a readable name of the method, with its settings and the settings of the log-density estimate."""
         numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
         return f"ED: energy discrepancy, {numbers}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw 1 + M perturbations of each example, shape (1 + M, B, *event), and the log-density estimate's noise."""
+        """Draw 1 + M perturbations of each example (1 + M, B, *event), and the noise of the log-density estimate."""
         xi = self._normal(v, (1 + self.n_negatives,), generator)
         return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
 
@@ -96,7 +96,7 @@ class EnergyDiscrepancy(LossMethod):
         return torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
 
     def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of the K lower steps.
+        """Draw the random numbers of the K steps on the posterior.
 
         They are those of the latents at v and at one negative of each v, and the perturbations of these negatives.
         """
@@ -104,18 +104,18 @@ class EnergyDiscrepancy(LossMethod):
         return {**latents, "perturbation": self._normal(v, (self.n_lower_steps, 2), generator)}
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
-        """Return the points at which the k-th lower step fits the posterior: the data and their negatives."""
+        """Return the points at which the k-th step fits the posterior: the data and their negatives."""
         return torch.cat([v, self.negatives(v, {"perturbation": noise["perturbation"][k]}).flatten(0, 1)])
 
     def negatives(self, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """Compute M negatives of each example v (B, *event) by adding noise to v, shape (M, B, *event)."""
+        """Compute M negatives of each example by adding noise to the data v (B, *event), shape (M, B, *event)."""
         xi = noise["perturbation"]
         return v + self.noise_std * (xi[:1] + xi[1:])
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
-        """Compute or estimate the free-energy differences F(v) - F(u_i), shape (M, B), of data and negatives.
+        """Compute or estimate the differences between the free energies of data v and negatives u, shape (M, B).
 
-        The data v have shape (B, *event), and the negatives u have shape (M, B, *event).
+        The differences are F(v) - F(u_i). The data v have shape (B, *event), the negatives u have shape (M, B, *event).
         """
         energy = self.energy_at(state.theta)
         rows = u.flatten(0, 1)

@@ -21,7 +21,7 @@ __all__ = ["ExactLogDensity", "LogDensity", "LogDensityBound", "bound_or_exact"]
 
 
 class LogDensity(ABC):
-    r"""The log-density up to log Z, :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)`, or an estimate of it.
+    r"""The unnormalised log-density :math:`\log \tilde p(v) = \log p(v) + \log Z = -F(v)`, or an estimate of it.
 
     The losses of this folder evaluate it at the data v and at other points y, which are samples of a noise
     distribution or perturbed data. If the estimate needs a posterior, the method fits it, see

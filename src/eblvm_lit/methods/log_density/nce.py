@@ -63,7 +63,7 @@ class NCE(SelfNormalisedMethod):
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the classification losses of each v and of its nu noise samples (summed), each of shape (B,)."""
+        """Compute each example's classification loss and its nu noise samples' total loss, each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         offset = bind(self.model, state.theta).log_z + math.log(self.nu)

@@ -52,7 +52,7 @@ def _read_former_name(module: nn.Module, state: dict[str, Any], prefix: str, *_:
 
 
 class SelfNormalisedMethod(LossMethod):
-    r"""The base class of methods that learn theta and log Z from data and from samples y of a fixed distribution p_n.
+    r"""The base class of methods that learn theta and log Z from data and from samples of a noise distribution p_n.
 
     A subclass implements the loss, a function of log Z and of the log-densities up to log Z.
 
@@ -107,7 +107,7 @@ class SelfNormalisedMethod(LossMethod):
         return {**super().networks(), "theta": self.model}
 
     def energy_at(self, theta: Params) -> Energy:
-        """Return the energy with the parameters theta, without log Z."""
+        """Return the energy, without the learned log Z, with the given parameters theta."""
         return bind(self.model, theta).energy
 
     def on_fit_start(self) -> None:
@@ -122,7 +122,7 @@ class SelfNormalisedMethod(LossMethod):
         return {"noise_distribution": noise, **self.log_density.noise(v, noise.flatten(0, 1), generator)}
 
     def log_densities(self, state: TrainState, v: Tensor, y: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute the log-densities, up to log Z, of data v (B, *event) and of noise samples y (nu B, *event).
+        """Compute the unnormalised log-densities at data v (B, *event) and at noise samples y (nu B, *event).
 
         The results have the shapes (B,) and (nu B,).
         """
@@ -130,7 +130,7 @@ class SelfNormalisedMethod(LossMethod):
 
     @torch.no_grad()
     def proposal_log_z(self, v: Tensor, n_batches: int) -> Tensor:
-        """Estimate log Z, a scalar, as the log of the mean importance weight of samples from the noise distribution.
+        """Estimate log Z as the logarithm of the mean importance weight of samples from the noise distribution.
 
         Args:
             v: Examples, shape (B, *event); nu samples are drawn for each of them.
@@ -147,7 +147,7 @@ class SelfNormalisedMethod(LossMethod):
         return weights.logsumexp(0) - math.log(len(weights))
 
     def start_at_log_z(self) -> None:
-        """Initialise log Z with the estimate of :meth:`proposal_log_z`, unless the run resumes from a checkpoint."""
+        """Initialise log Z with an estimate from :meth:`proposal_log_z`, unless the run resumes from a checkpoint."""
         data = self._data
         if self.trainer.ckpt_path is None:
             v = data.as_float(data.splits.train[: data.batch_size]).to(device=self.device, dtype=self.dtype)

@@ -92,7 +92,7 @@ class SNL(SelfNormalisedMethod):
         return f"{type(self).__name__}: self-normalised likelihood, {samples}{self.log_density.words}"
 
     def on_fit_start(self) -> None:
-        """Fit the proposal distribution p_n to the training split, and initialise log Z."""
+        """Fit the proposal distribution p_n to the training split, and initialise the learned log Z."""
         super().on_fit_start()
         self.start_at_log_z()
 
