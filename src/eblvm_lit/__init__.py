@@ -16,7 +16,7 @@ import lazy_loader
 
 __version__ = "0.3.0"
 
-# A process that a run starts exits when its parent process dies, even while it is still importing.
+# Child processes of a run exit when their parent dies, even while they are still importing.
 if "EBLVM_LIT_STARTING" in os.environ:
     from eblvm_lit.utils.orphans import end_with_parent
 

@@ -358,7 +358,7 @@ def _read_examples(
 
 
 def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tuple[float, float]) -> Examples:
-    """Convert the table of each split to examples; draw a split without a table from the training table.
+    """Convert the table of each split to examples; a split that has no table takes examples of the training table.
 
     Args:
         where: Where the tables come from, for messages.

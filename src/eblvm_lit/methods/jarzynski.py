@@ -119,8 +119,8 @@ class Jarzynski(ContrastiveDivergence):
             energy=energy, chain=chain.weighted(), optimizer=optimizer, n_chains=n_chains, seed=seed, compile=compile
         )
         self.resample_below = resample_below
-        # This buffer contains A + F(X), the log of the volume that each walker represents. Subtracting F(X) at any
-        # theta gives the walker's log-weight A for this theta.
+        # This buffer contains A + F(X), which does not change with theta while the walkers X stay. The log-weight A at
+        # any theta is this value minus F(X).
         self._lasting.append("volume")
         self.register_buffer("chain_volume", torch.zeros(n_chains))
 

@@ -15,7 +15,7 @@ from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["GainedBlock", "LevelGains", "NoiseConditionalMixer"]
 
-SIDE = 4  # height and width in pixels of the squares that are mixed over the whole image
+SIDE = 4  # height and width, in pixels, of the patches that the mixer layers combine across the image
 FINE = 2  # height and width in pixels of the squares of the convolutions that draw strokes
 
 
@@ -57,7 +57,7 @@ class LevelGains(nn.Module):
 
 
 class GainedBlock(nn.Module):
-    r"""A residual block of two layers of the same kind whose input has multiplicative gains: x + W_2 a(W_1 (gain x)).
+    r"""A residual block of two linear layers that multiplies its input by gains: x + W_2 a(W_1 (gain x)).
 
     There is no normalisation, because its second derivatives would cost as much as the layers. W_2 starts at half
     of its usual size instead.

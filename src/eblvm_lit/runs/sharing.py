@@ -103,7 +103,7 @@ def save_pretrained(
 
 
 def _rounded(run: TrainedRun) -> TrainedRun:
-    """Return the run with parameters rounded to half precision, which are those that the shared file contains."""
+    """Return the run with its parameters rounded to half precision, as in the shared file."""
     method = copy.deepcopy(run.method)
     method.load_state_dict({name: _halved(value).to(value.dtype) for name, value in method.state_dict().items()})
     return type(run)(

@@ -30,11 +30,12 @@ INCIDENTAL = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
 )
 # Further keys that may change when a run is resumed: its length and its tests do not affect the iterations before the
-# checkpoint. Reports and finished jobs of sweeps do not ignore them, because they compare final results.
+# checkpoint. Reports, and sweeps that look for finished jobs, still compare these keys, because they affect the final
+# results.
 LENGTH_AND_TESTS = ("trainer", "callbacks", "n_validations", "test_checkpoint", "eval_weights", "sampler")
 # Further keys that reports ignore: seeds, because reports average over them, and the top-level key marginal_model,
-# because a method that trains this model has a copy of these settings. Resumed runs and finished jobs do not ignore
-# these keys, because another seed gives other noise.
+# because a method that trains this model has a copy of these settings. These keys are compared when a run is resumed
+# and when a sweep looks for finished jobs, because another seed gives other noise.
 COPIES = ("*.seed", "marginal_model")
 
 

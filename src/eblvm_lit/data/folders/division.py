@@ -59,7 +59,7 @@ def list_folders(
     split_folders: bool | None = None,
     skip_damaged: bool = False,
 ) -> Listing:
-    """List the images of a folder or of one folder per split; draw a split without a folder from the training images.
+    """List the images of a folder or of one folder per split; a split that has no folder takes training images.
 
     Args:
         path: The folder of all images, or of the folders of splits.

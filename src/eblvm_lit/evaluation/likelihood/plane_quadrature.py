@@ -27,9 +27,9 @@ __all__ = ["PlaneGrid", "PlaneQuadrature"]
 ROWS = 10_000  # number of points per evaluation of the free energy
 # Points beyond this fraction of the grid's half-width count as its border, which should contain almost no mass.
 OUTER = 0.9
-# Searches for modes outside of the grid start at points spread over an area WIDER times as wide as the grid, and make
-# N_STEPS steps. Each step is the best of the candidates STEPS, which are in units of the width of the data's window and
-# shrink linearly to zero during the search. One search can therefore move by up to 15 widths of the window.
+# Searches for modes outside of the grid start in a square that is WIDER times as wide as the grid. Each of the N_STEPS
+# steps tries all moves in STEPS and takes the best. Moves are in units of the width of the data's window and shrink
+# linearly to zero, so that one search can move by up to 15 widths of the window.
 WIDER = 5
 N_STEPS = 100
 STEPS = 0.3 * torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)

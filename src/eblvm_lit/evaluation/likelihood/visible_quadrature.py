@@ -19,7 +19,8 @@ MAX_DIM = 2
 MAX_NODES = 2**22  # largest number of nodes of a grid
 GROWING_NODES = 2**18  # largest number of nodes while the box is being widened; only the final box gets more nodes
 MAX_DOUBLINGS = 40  # largest number of doublings of the box
-RESOLVED = 0.1  # widen the box before refining the grid if log Z differs by at most this many nats between two grids
+# If a finer grid changes log Z by at most this many nats, the box is widened before the grid is refined further.
+RESOLVED = 0.1
 GROWTH = 0.6  # log Z counts as unbounded if doublings of the box add this many nats; F constant along a line adds log 2
 ROWS = 2**15  # number of nodes per evaluation of F
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ __all__ = ["SNGAN"]
 
 
 class SNGAN(GeneratorMethod):
-    r"""The spectrally normalised GAN, a baseline with only the adversarial terms B and D of BiDVL and no encoder.
+    r"""The spectrally normalised GAN, a baseline that keeps only BiDVL's adversarial terms and has no encoder.
 
     .. math:: \min_{\psi'} E_{q(v)} [(1 + E'(v))_+] + E_{\hat h} [(1 - E'(G(\hat h)))_+], \quad
         \min_{\omega_2} E_{\hat h} E'(G(\hat h))
