@@ -10,7 +10,7 @@ from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 
 
 class Zero(VisibleEnergy):
-    """F' = 0 of two coordinates and the level."""
+    """F' = 0 of three scaled inputs, so that the model is the reference, noised normal data of two coordinates."""
 
     event_shape = (3,)
 

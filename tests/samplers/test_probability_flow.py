@@ -9,7 +9,6 @@ import eblvm_lit as eb
 from cases import at_every_level, randomise
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.draws.choice import FittingSampler
-from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -18,22 +17,10 @@ from eblvm_lit.samplers.dynamics import Chains
 from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.samplers.sampler import Sampler
+from helpers.known_mixture import Zero
 
 pytestmark = pytest.mark.usefixtures("float64")
 RANGE = NoiseRange(mean=0.3, std=1.4)
-
-
-class Zero(VisibleEnergy):
-    """F' = 0 of three scaled inputs, so that the model is the reference, noised normal data of two coordinates."""
-
-    event_shape = (3,)
-
-    def __init__(self):
-        super().__init__()
-        self.unused = torch.nn.Parameter(torch.zeros(1))
-
-    def free_energy(self, v):
-        return 0.0 * v.sum(1)
 
 
 def normal_model():
