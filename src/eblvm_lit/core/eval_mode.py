@@ -1,4 +1,4 @@
-"""Evaluation mode for a block of code: no parameter gradients, and no batch statistics in batch normalisation."""
+"""Evaluation mode for a block of code: parameters get no gradients, and batch normalisation uses running statistics."""
 
 from __future__ import annotations
 

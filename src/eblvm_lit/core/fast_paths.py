@@ -21,8 +21,8 @@ from torch import Tensor
 
 __all__ = ["compile_step", "without_hooks"]
 
-# The namespace of the custom collective operators. Each returns a tensor, and its last argument is the result of the
-# preceding collective, or None.
+# The namespace of the custom operators for collective communication. Each operator returns a tensor. Its last argument
+# is the result of the preceding operator, or None.
 EXCHANGES = "eblvm_lit"
 
 
@@ -41,7 +41,7 @@ class _ExchangesInOrder:
                 last = node
 
     def uuid(self) -> bytes:
-        """Return this pass's part of the compiler's cache key: its version and the processor's vector width."""
+        """Return what the compiler's cache key contains for this pass: its version and the processor's vector width."""
         return f"eblvm_lit.exchanges_in_order.1 {torch.backends.cpu.get_cpu_capability()}".encode()
 
 
@@ -62,7 +62,7 @@ class _Graph:
         return outputs
 
     def forget(self) -> None:
-        """Drop the stored tensors, and store none in later calls."""
+        """Drop the stored tensors, and do not store tensors in later calls."""
         self.remembers = False
         self.inputs = ()
         self.outputs = ()
@@ -70,14 +70,14 @@ class _Graph:
 
 def inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
     """Compile a graph with Inductor for the given example inputs."""
-    from torch._inductor.compile_fx import compile_fx  # slow to import, and absent in old PyTorch
+    from torch._inductor.compile_fx import compile_fx  # the import is slow, and fails in old PyTorch
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class Pass(_ExchangesInOrder, CustomGraphPass):
-        """The pass ``_ExchangesInOrder`` as a ``CustomGraphPass``: Inductor's cache accepts no other custom passes."""
+        """The pass ``_ExchangesInOrder`` as a ``CustomGraphPass``, because Inductor's cache accepts no other class."""
 
-    # On a CPU, Inductor generates a C++ wrapper, because many small kernels with a Python wrapper take four times as
-    # long to compile.
+    # On a CPU, Inductor generates a C++ wrapper around the kernels. With a Python wrapper, a graph of many small
+    # kernels takes four times as long to compile.
     on_cpu = all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
     patches = {"post_grad_custom_pre_pass": Pass(), "cpp_wrapper": on_cpu}
     return cast(Callable[..., Sequence[Any]], compile_fx(graph, inputs, config_patches=patches))
@@ -96,8 +96,8 @@ def _paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Tensor, tupl
 def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[..., dict[str, Tensor]] | None:
     """Return a function that calls the compiled graph directly, without the wrapper of ``torch.compile``.
 
-    The wrapper only selects the graph's inputs from the arguments, and the results from the graph's outputs, in the
-    same way in each call; this function infers the selection from one call.
+    The wrapper only selects the graph's inputs from the arguments, and the results from the graph's outputs. It selects
+    in the same way in each call, so this function infers the selection from one call.
 
     Args:
         graph: The compiled graph, after one call.
@@ -105,13 +105,14 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
         result: The value that the compiled function returned.
 
     Returns:
-        The function, or None if the wrapper does more than that.
+        The function, or None if the wrapper does more than this selection.
     """
     given = list(_paths(args))
     path_of = {id(tensor): path for tensor, path in given}
     place_of = {id(tensor): i for i, tensor in enumerate(graph.outputs)}
     alone = (
-        len(path_of) == len(given)  # a tensor passed twice may be two tensors in the next call
+        # This is False if a tensor is passed twice, because the next call may pass two different tensors in its place.
+        len(path_of) == len(given)
         and all(id(tensor) in path_of for tensor in graph.inputs)
         and isinstance(result, dict)
         and all(id(tensor) in place_of for tensor in result.values())
@@ -138,7 +139,7 @@ def _straight(graph: _Graph, args: tuple[Any, ...], result: Any) -> Callable[...
 def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
     """Compile a function of tensors as one graph, for the shapes, dtypes and structure of its first call.
 
-    These are not checked again: the caller must ensure that later calls have the same ones.
+    Later calls are not checked: the caller must ensure that they have the same shapes, dtypes and structure.
 
     Args:
         step: The function, which maps tensors in dicts, lists and tuples to a dict of tensors. It may change the given
@@ -147,9 +148,9 @@ def compile_step(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[s
     Returns:
         The compiled function, which is compiled in its first call.
     """
-    # The first backward pass of a process starts one autograd thread for each device type. During compilation "meta" is
-    # one of these types, and a process forked from one with a "meta" thread cannot run backward passes. This backward
-    # pass therefore precedes compilation.
+    # The first backward pass of a process starts one autograd thread for each device type. If it ran during
+    # compilation, it would also start a thread for the type "meta", and then processes forked from this one could not
+    # run backward passes. This backward pass therefore precedes compilation.
     torch.ones((), requires_grad=True).backward()
     graphs: list[_Graph] = []
 

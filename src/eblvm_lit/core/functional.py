@@ -2,8 +2,8 @@
 
 Gradients can be nested. By default they are computed by ``torch.func``, which composes with every transform, and whose
 nested gradients are the only ones that ``torch.compile`` can trace. In eager mode ``torch.func`` takes twice as long as
-plain autograd on small models, so :func:`plain_autograd` switches to the latter, except inside of other ``torch.func``
-transforms.
+plain autograd on small models, so :func:`plain_autograd` switches to plain autograd, except inside of other
+``torch.func`` transforms.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
 
     Args:
         module: Any module; it is not changed.
-        params: Tensors that replace the module's parameters and buffers of these names; the view shares the others with
-            the module. A forward pass that updates buffers in place, as in batch normalisation and spectral norms,
-            updates the given tensors; see :func:`clone_buffers`. If ``params`` is a :class:`SharedFeatures`, the view
-            has it as its attribute ``shared_features``.
+        params: Tensors that replace the module's parameters and buffers of these names; the view shares all other
+            tensors with the module. A forward pass that updates buffers in place, as in batch normalisation and
+            spectral norms, updates the given tensors; see :func:`clone_buffers`. If ``params`` is a
+            :class:`SharedFeatures`, the view has it as its attribute ``shared_features``.
         prefix: The prefix of the names in ``params``, which precedes the module's own names.
 
     Returns:
@@ -84,19 +84,20 @@ def bind(module: Module, params: Mapping[str, Tensor], prefix: str = "") -> Modu
 
 
 def params_of(module: nn.Module) -> Params:
-    """Return the module's trainable parameters by name, detached, sharing storage with the module."""
+    """Return the module's trainable parameters by name, as detached tensors that share the module's memory."""
     return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
 
 
 def buffers_of(module: nn.Module) -> Params:
-    """Return the module's buffers by name, such as running statistics, power-iteration vectors or Markov chains."""
+    """Return the module's buffers by name, such as running statistics or the states of Markov chains."""
     return {name: b.detach() for name, b in module.named_buffers()}
 
 
 def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
     """Copy buffers, so that a module's forward passes can update the copies in place and leave the originals unchanged.
 
-    Call this inside of the differentiated function: ``torch.func`` allows in-place updates only of tensors made there.
+    Call this inside of the differentiated function: ``torch.func`` allows in-place updates only of tensors that are
+    created inside it.
 
     Example:
         >>> import torch
@@ -109,7 +110,8 @@ def clone_buffers(buffers: Mapping[str, Tensor]) -> Params:
     return {name: b.clone() for name, b in buffers.items()}
 
 
-# The nesting depth of plain-autograd gradients at this point; None where torch.func computes gradients.
+# How many nested calls of ``grad`` the current code runs in, if torch.autograd computes the gradients; None if
+# torch.func computes the gradients.
 _depth: ContextVar[int | None] = ContextVar("depth", default=None)
 
 
@@ -117,9 +119,9 @@ _depth: ContextVar[int | None] = ContextVar("depth", default=None)
 def plain_autograd() -> Iterator[None]:
     """Make :func:`grad` and :func:`grad_and_value` use ``torch.autograd.grad`` inside this context.
 
-    The values are the same.
+    The values of the gradients do not change.
     """
-    if torch.compiler.is_compiling():  # compiled graphs use only torch.func
+    if torch.compiler.is_compiling():  # in compiled graphs torch.func computes all gradients
         yield
         return
     token = _depth.set(0)
@@ -171,7 +173,7 @@ def is_plain_first_order() -> bool:
 def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
     """Return a function that computes the gradient and the value of ``fn``, like ``torch.func.grad_and_value``.
 
-    It returns (gradient, value) or, with ``has_aux``, (gradient, (value, aux)).
+    The returned function computes (gradient, value) or, with ``has_aux``, (gradient, (value, aux)).
 
     Args:
         fn: A function that returns a scalar, or (scalar, aux).
@@ -193,7 +195,7 @@ def grad_and_value(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
     """Return a function that computes the gradient of ``fn``, like ``torch.func.grad``.
 
-    With ``has_aux`` it computes (gradient, aux).
+    With ``has_aux`` the returned function computes (gradient, aux).
 
     Example:
         >>> grad(lambda x: x**3)(torch.tensor(2.0))
@@ -220,7 +222,8 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     aliased = list(args)
     retain = depth > 0
     for i in which:
-        if isinstance(args[i], SharedFeatures):  # its features depend on these very tensors, not on aliases of them
+        # The shared features were computed from these tensors, and do not depend on aliases of them.
+        if isinstance(args[i], SharedFeatures):
             leaves += args[i].values()
             retain = True
             continue
@@ -239,7 +242,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     if value.requires_grad:
         found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
         flat = iter(found)
-    else:  # value is a constant: torch.func would return zeros, but torch.autograd would raise an error
+    else:  # value is a constant: its gradients are zero, but torch.autograd would raise an error
         flat = map(torch.zeros_like, leaves)
     grads = []
     for i in which:
@@ -254,7 +257,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
 
 
 def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, Callable[[Tensor], Any], Any]:
-    """Run ``fn`` once; return its value, its pullback (the vector-Jacobian product), and its auxiliary output.
+    """Run the function once. Return its value, its pullback (the vector-Jacobian product), and its auxiliary output.
 
     With plain autograd the pullback frees the graph, so it can be called only once, and cannot be differentiated.
 
@@ -264,7 +267,7 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
 
     Returns:
         The value, which is a constant in later gradients; the pullback, which maps a cotangent of the value's shape to
-        one in the form of ``primal``; and aux.
+        a cotangent in the form of ``primal``; and aux.
 
     Example:
         >>> value, pull, _ = vjp(lambda x: (x**2, {}), torch.tensor([1.0, 3.0]))
@@ -332,7 +335,7 @@ class SharedFeatures(Params):
 
 
 def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, points: Tensor) -> Params:
-    """Bundle the parameters with the features of points, computed once, if :func:`plain_autograd` is active.
+    """Compute features of the points once and bundle them with the parameters, if :func:`plain_autograd` is active.
 
     In other contexts the parameters are returned unchanged: ``torch.func`` cannot start a gradient before the function
     that is differentiated, and a compiler merges equal computations anyway. The results of later gradients are the
@@ -353,7 +356,8 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
     if depth is None or inside_torch_func():
         return params
     shared = SharedFeatures({name: p.detach().requires_grad_() for name, p in params.items()}, points)
-    token = _depth.set(depth + 2)  # plus two, because the features will be differentiated twice
+    # The depth counts two more calls of ``grad``, because the features will be differentiated twice.
+    token = _depth.set(depth + 2)
     try:
         shared.value = fn(shared, shared._start)
     finally:
@@ -362,7 +366,7 @@ def share_features(fn: Callable[[Params, Tensor], Tensor], params: Params, point
 
 
 def detached(params: Params) -> Params:
-    """Detach the parameters and the features if ``params`` is a :class:`SharedFeatures`; else return it unchanged.
+    """Detach the parameters and the features of a :class:`SharedFeatures`; return any other ``params`` unchanged.
 
     Example:
         >>> with plain_autograd():
@@ -402,9 +406,11 @@ def jacobian_diagonal(field: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
         direction = e.expand_as(v)
         return (torch.func.grad(lambda x: (field(x) * direction).sum())(v) * direction).flatten(1).sum(-1)
 
-    if torch.compiler.is_compiling():  # the compiler cannot trace ContextVars, and forward mode only for some fields
+    # The compiler cannot trace ContextVars, and for some fields it cannot trace forward-mode derivatives. Compiled code
+    # therefore uses reverse mode.
+    if torch.compiler.is_compiling():
         return torch.func.vmap(entry_by_reverse_mode)(basis).T
-    token = _depth.set(None)  # inside vmap and jvp, torch.func must compute the gradients
+    token = _depth.set(None)  # torch.func must compute gradients inside vmap and jvp
     try:
         return torch.func.vmap(diagonal_entry)(basis).T
     finally:

@@ -19,11 +19,12 @@ class Minibatch:
     between them.
 
     Attributes:
-        rows: The indices of this process' examples in the whole minibatch, int64; None if they are all here.
+        rows: The indices of this process' examples in the whole minibatch, int64; None if this process has all
+            examples.
         weight: The fraction of the examples that are in this process.
-        relative_weight: A correction factor for means over this process' examples in its loss. It differs from 1 only
-            for another set of examples, such as persistent chains, of which this process may have another fraction;
-            see :meth:`of`.
+        relative_weight: A correction factor for means over this process' examples in its loss. The factor differs from
+            1 only for another set of examples, such as persistent chains, of which this process may have another
+            fraction; see :meth:`of`.
 
     Example:
         >>> minibatch = Minibatch()
@@ -58,8 +59,7 @@ class Minibatch:
         """Draw noise for all examples with ``draw(v, generator)``; return the noise of this process' examples v.
 
         v has shape (B, *event). Every process draws the noise of the whole minibatch from the same generator and keeps
-        that of its own examples.
-        Several processes therefore use the same random numbers as one process would.
+        the noise of its own examples. Several processes therefore use the same random numbers as one process would.
         """
         return draw(v, generator)
 

@@ -1,4 +1,4 @@
-r"""The noise level of an example as one more coordinate of its vector: w = (v~, log t).
+r"""Noised examples joined with their noise level to one vector w = (v~, log t).
 
 The data v are noised by :math:`\tilde v = v + \sqrt t\, \epsilon`, where the level t is a variance.
 """
@@ -76,17 +76,17 @@ class NoiseRange:
 
     @property
     def t_min(self) -> float:
-        """The smallest noise level, a variance; the model's density at this level is its density of the data."""
+        """The smallest noise level, a variance. The model's density at this level serves as its density of the data."""
         return self.smallest * self.std**2
 
     @property
     def t_max(self) -> float:
-        """The largest noise level, a variance; data with this noise have the mean m and the variance s^2 + t_max."""
+        """The largest noise level, a variance. Data with this noise have the mean m and the variance s^2 + t_max."""
         return self.largest * self.std**2
 
 
 class NoisedNormal(nn.Module):
-    r"""The negative log-density F_0 of noised normal data at every noise level, the reference for models' energies.
+    r"""The negative log-density F_0 of noised normal data at every noise level, to which models add a learned energy.
 
     .. math:: F_0(\tilde v, t) = \frac{\|\tilde v - m\|^2}{2 (s^2 + t)} + \frac d2 \log 2 \pi (s^2 + t)
 
@@ -124,9 +124,9 @@ class NoisedNormal(nn.Module):
         return at_level(self.mean + math.sqrt(self.std**2 + level) * z, level)
 
     def inputs(self, w: Tensor) -> Tensor:
-        """Scale w = (v~, log t) to a network's inputs, :math:`((v~ - m) / sqrt(s^2 + t), log(t / s^2) / 4)`.
+        """Scale w = (v~, log t) to the inputs of a network, ((v~ - m) / sqrt(s^2 + t), log(t / s^2) / 4).
 
-        Both have shape (B, d + 1).
+        w and the inputs have shape (B, d + 1).
         """
         v, log_level = split_level(w)
         std = (self.std**2 + log_level.exp()).sqrt().unsqueeze(1)

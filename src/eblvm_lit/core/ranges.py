@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     Side: TypeAlias = int
 else:
     Side = PositiveInt | None
-# Channels, height and width, where None stands for the varying size of images from a folder that are not resized. A
-# network with a constructor argument of this type is recognised as a network for images.
+# The channels, height and width of images. None stands for a size that varies, as in a folder of images that are not
+# resized. If a network's constructor has an argument of this type, the network is recognised as a network for images.
 ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]

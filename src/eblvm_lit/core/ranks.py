@@ -39,7 +39,7 @@ def _exchangeable(x: Tensor) -> Tensor:
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
-    """Sum x over all processes; the result is on the device of x.
+    """Sum the tensor x over all processes; the result is on the device of x.
 
     Example:
         >>> sum_over_ranks(torch.ones(2))
@@ -53,7 +53,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def first_rank_first(task: Callable[[], Result]) -> Result:
-    """Run a task in the first process, then in all others, so that these can use the files that the first has written.
+    """Run a task in the first process and then in the others, which can use the files that the first process wrote.
 
     Example:
         >>> first_rank_first(lambda: "found")

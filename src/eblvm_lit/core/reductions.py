@@ -11,7 +11,8 @@ from torch import Tensor
 
 __all__ = ["comm_counter", "gather_shards", "weighted_means"]
 
-# How many times this process has called the all-reduce below ("calls"), and how many bytes it has reduced ("bytes").
+# How many times this process has called the all-reduce in ``_sum`` ("calls"), and how many bytes it has reduced
+# ("bytes").
 comm_counter: Counter[str] = Counter()
 
 
@@ -21,12 +22,14 @@ comm_counter: Counter[str] = Counter()
 def _sum(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa: ARG001
     """Concatenate tensors into one vector, and sum the weighted vectors of all processes in one all-reduce.
 
-    The compiler neither traces nor removes this custom operator. If traced, the concatenation would become a kernel
-    that takes several times as long as copies. ``after`` is the result of the preceding sum in a compiled iteration;
-    this dependence keeps the sums in order.
+    The compiler neither traces nor removes this custom operator. A compiler that traced it would turn the concatenation
+    into a kernel that takes several times as long as copies. ``after`` is the result of the preceding sum in a compiled
+    iteration; this dependence keeps the sums in order.
     """
     total = torch.cat([x.reshape(-1) for x in row])
-    if weight != 1:  # integer tensors are summed with weight 1 and cannot be multiplied by a float
+    # Integer tensors cannot be multiplied by a float in place. They are summed with weight 1, which needs no
+    # multiplication.
+    if weight != 1:
         total *= weight
     dist.all_reduce(total)
     comm_counter.update(calls=1, bytes=total.nbytes)
@@ -38,11 +41,11 @@ def _(row: list[Tensor], weight: float, after: Tensor | None) -> Tensor:  # noqa
     return torch.cat([x.reshape(-1) for x in row])
 
 
-# allow_in_graph keeps the compiler from tracing these functions and their derivatives. For traced functions it would
-# support only first derivatives.
+# allow_in_graph keeps the compiler from tracing the two functions below and their derivatives. For functions that it
+# traces, it supports only first derivatives.
 @torch.compiler.allow_in_graph
 class _Mean(torch.autograd.Function):
-    """The weighted mean over processes; its backward pass is the same weighted mean, of the cotangents."""
+    """The weighted mean over processes. Its backward pass computes the weighted mean of the cotangents."""
 
     @staticmethod
     def forward(weight: float, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -75,7 +78,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
         (rows,) = ctx.saved_tensors
-        # These rows enter the loss of every process, and each process' loss is a mean over its own examples.
+        # The gathered rows enter the losses of all processes, so the cotangents are averaged over the processes. The
+        # later mean of gradients over processes multiplies this result by the weight of this process, so it is divided
+        # by this weight here.
         return _Mean.apply(ctx.weight, cotangent)[0].index_select(0, rows) / ctx.weight, None, None, None
 
 
@@ -92,7 +97,7 @@ def weighted_means(tensors: list[Tensor], weight: float) -> tuple[Tensor, ...]:
 
 
 def gather_shards(x: Tensor, rows: Tensor, n: int, weight: float) -> Tensor:
-    """Gather all n rows of a tensor in order; the result is differentiable like that of :func:`weighted_means`.
+    """Gather all n rows of a tensor in order. The result is differentiable, as in :func:`weighted_means`.
 
     Args:
         x: The rows in this process, shape (B, ...).

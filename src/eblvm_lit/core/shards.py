@@ -1,4 +1,4 @@
-"""Division of a minibatch, examples and their noise, into one shard for each process."""
+"""Division of a minibatch (its examples and their noise) into shards, one for each process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Shard(NamedTuple):
     """The examples of a minibatch, or the rows of another tensor, that are assigned to one process.
 
     Attributes:
-        rows: The indices of these rows in the whole, int64.
-        n: The number of rows of the whole.
+        rows: The indices of these rows in the whole minibatch or tensor, int64.
+        n: The number of rows of the whole minibatch or tensor.
     """
 
     rows: Tensor
@@ -45,7 +45,7 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
     """Raise an error if n rows are too few to be divided among ``size`` processes.
 
     Args:
-        n: The number of rows of the whole.
+        n: The number of rows of the whole minibatch or tensor.
         size: The number of processes.
         what: The name of the rows in the error message, with the configuration key that sets their number.
 
@@ -68,8 +68,8 @@ def check_shared(n: int, size: int, what: str = "examples of a minibatch (data.b
 def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
     r"""Return the shard of n rows that this process computes, or None if every process computes all rows.
 
-    It computes all of them if there is only one process, or if a process would get fewer than two rows: the last
-    minibatch of an epoch may be too small to be divided, and every process then computes the whole of it.
+    This process computes all rows if there is only one process, or if a process would get fewer than two rows. The last
+    minibatch of an epoch may be too small to be divided; then every process computes all of it.
 
     Both halves of the rows, each of h = n // 2 rows, are divided separately: process r of R gets the rows from
     :math:`\lfloor hr/R \rfloor` to :math:`\lfloor h(r+1)/R \rfloor - 1` of each half, and the last process also gets
@@ -77,7 +77,7 @@ def shard_of(n: int, device: torch.device | str = "cpu") -> Shard | None:
     in one process.
 
     Args:
-        n: The number of rows of the whole.
+        n: The number of rows of the whole minibatch or tensor.
         device: The device of the row indices.
 
     Example:
@@ -98,7 +98,7 @@ class ShardedMinibatch(Minibatch):
     Args:
         shard: The examples in this process.
         loss_weight: The weight of this process' loss in the mean over processes, if the loss is a mean over other
-            examples than these.
+            examples than those of the shard.
     """
 
     def __init__(self, shard: Shard, loss_weight: float | None = None) -> None:
@@ -115,7 +115,7 @@ class ShardedMinibatch(Minibatch):
     def mean(self, x: Tensor) -> Tensor:
         r"""Compute the mean over all examples, given the mean x over this process' examples.
 
-        It is :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
+        The mean is :math:`\sum_r \tfrac{n_r}{n} x_r`, where x_r is the mean over the n_r examples of process r.
 
         The result is differentiable to any order and inside ``torch.func``. If a loss is the weighted mean of the
         losses J_r of the processes, process r differentiates only J_r. The mean of these gradients is the gradient of
@@ -155,13 +155,13 @@ class ShardedMinibatch(Minibatch):
     def of(self, n: int, device: torch.device) -> Minibatch:
         """Return a minibatch for another set of n examples, divided among the same processes.
 
-        n must have passed :func:`check_shared`.
+        The caller must have checked n with :func:`check_shared`.
         """
         return ShardedMinibatch(cast(Shard, shard_of(n, device)), self.weight)
 
 
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
-    """Return the minibatch of n examples, given the examples v of this process: a shard or, if n is small, all n.
+    """Return a minibatch of n examples, of which this process has the examples v: a shard or, if n is small, all n.
 
     Raises:
         ConfigError: If v has another number of examples than the shard, which happens if Lightning's

@@ -1,4 +1,4 @@
-"""Helpers for tensors (sums over events, blocks of examples) and for trees of them (map, norm, clip, copy, flatten)."""
+"""Helpers for tensors (such as sums over events) and for nested containers of tensors (such as norm, clip and copy)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,8 @@ def norm(tensors: Mapping[str, Tensor]) -> Tensor:
     """Compute the Euclidean norm of all tensors, concatenated into one vector.
 
     ``torch.nn.utils.get_total_norm`` is not used. It computes the norm of the norms, which differs in the last bits for
-    4 of 10 sets of six random tensors, so that runs with clipping would change. Also, its derivative is silently zero.
+    4 of 10 sets of six random tensors, so that runs with clipping would change. Also, the derivative of its result is
+    silently zero.
 
     Example:
         >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -194,7 +195,7 @@ def clip(grads: Params, max_norm: float) -> Params:
 
 
 def copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Copy the tensors of one nested mapping into those of another with the same keys, in place.
+    """Copy the tensors of a nested mapping into the tensors of another mapping with the same keys, in place.
 
     Example:
         >>> target = {"a": {"b": torch.zeros(1)}}
@@ -220,7 +221,7 @@ def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """Split a vector into views with the names and shapes of other tensors, the inverse of :func:`flatten`.
+    """Split a vector into views with the names and shapes of other tensors. This is the inverse of :func:`flatten`.
 
     Example:
         >>> unflatten(torch.tensor([1.0, 1.0, 0.0]), {"a": torch.ones(1, 2), "b": torch.zeros(1)})

@@ -1,1 +1,1 @@
-"""Lower-level divergences between q(h|v) and p(h|v)."""
+"""Divergences of q(h|v) from p(h|v), which the lower level minimises."""

@@ -15,7 +15,9 @@ __all__ = ["Divergence"]
 
 
 class Divergence(ABC):
-    """A divergence of q(h|v) from p(h|v), up to a term that depends only on v, estimated with reparametrised latents.
+    """A divergence of q(h|v) from p(h|v), estimated with reparametrised latents.
+
+    The estimate may omit a term that depends only on v.
 
     Args:
         n_particles: The number L of latents drawn from q(h|v) for each v.
@@ -33,7 +35,7 @@ class Divergence(ABC):
         """Raise a ConfigError if this divergence cannot train the posterior."""
 
     def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw the latents' noise that :meth:`loss` needs, shape (*shape, L, B, H)."""
+        """Draw the noise of the latents that :meth:`loss` needs, shape (*shape, L, B, H)."""
         return posterior.noise((*shape, self.n_particles), v, generator)
 
     @abstractmethod

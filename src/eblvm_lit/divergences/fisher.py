@@ -19,9 +19,9 @@ class Fisher(Divergence):
 
     .. math:: \tfrac12 E_{q(h|v)} \| \nabla_h \log q(h|v) + \nabla_h E(v, h) \|^2
 
-    The value is the divergence itself: unlike for KL, no unknown term that depends on v is left out. The gradient in h
-    is a partial derivative at constant q. The gradient in phi goes through the reparametrised h and through
-    log q(h|v). Reference: Bao et al. 2020, Eq. 11.
+    The value is the divergence itself. :class:`~eblvm_lit.divergences.kl.KL`, in contrast, leaves out an unknown term
+    that depends on v. The gradient in h is a partial derivative at constant q. The gradient in phi goes through the
+    reparametrised h and through log q(h|v). Reference: Bao et al. 2020, Eq. 11.
 
     Example:
         >>> import torch

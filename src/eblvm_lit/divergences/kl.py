@@ -19,8 +19,8 @@ class KL(Divergence):
 
     .. math:: G(v) = E_{q(h|v)} [\log q(h|v) + E(v, h)] = KL(q(h|v) \| p(h|v)) - \log p(v) - \log Z
 
-    Reference: Bao et al. 2020, Eq. 10. The default is the paper's: one reparametrised latent for each v, relaxed if
-    the latents are binary.
+    Reference: Bao et al. 2020, Eq. 10. The default is the paper's choice: one reparametrised latent for each v, which
+    is relaxed if the latents are binary.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

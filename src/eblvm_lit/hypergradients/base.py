@@ -42,8 +42,8 @@ class BilevelProblem(NamedTuple):
             the posterior.
         lower: The function G(theta, phi, i), with a scalar value, which uses the i-th draw of noise.
         optimizer: The optimizer of the lower level.
-        state: The present state of this optimizer.
-        lr: The present learning rate of this optimizer.
+        state: The present state of the lower level's optimizer.
+        lr: The present learning rate of the lower level's optimizer.
         lower_gradient: A function of (theta, phi, i) that returns the direction of the lower steps, if a part of phi
             counts as constant in G; None if the direction is the gradient of G in phi.
         information: A function of (phi, w) that returns the Fisher information of q(h|v; phi), averaged over the
@@ -51,7 +51,7 @@ class BilevelProblem(NamedTuple):
         mean: A function that maps named tensors, which are means over this process' examples, to their means over the
             whole minibatch; None if this process has all examples.
         energy: The model, for a hypergradient that refines q(h|v) with it.
-        posterior: The posterior q, for such a hypergradient.
+        posterior: The posterior q, for a hypergradient that refines q.
         latent_noise: The noise of the ``n_latents`` latents of each v that the hypergradient draws, shape
             (n_latents, B, H).
     """
@@ -74,7 +74,7 @@ class BilevelProblem(NamedTuple):
 
 
 class LowerLevel(NamedTuple):
-    """The components of the lower level, which each hypergradient checks for compatibility.
+    """The components of the lower level, with which a hypergradient must be compatible.
 
     Attributes:
         energy: The model.
@@ -104,13 +104,13 @@ class HypergradientStep(NamedTuple):
 
 
 class Hypergradient(ABC):
-    """An estimator of dJ(theta, phi*(theta))/dtheta at the current phi; the estimator does not change phi.
+    """An estimator of dJ(theta, phi*(theta))/dtheta at the current phi. The estimator does not change phi.
 
     Attributes:
         n_draws: The number of draws of lower-level noise that the estimator uses.
         n_latents: The number of latents that the estimator draws for each v.
         lr_ahead: The number of iterations by which the estimator's steps run ahead in the lower level's learning-rate
-            schedule: 0 for the rate of the current iteration, 1 for that of the next one.
+            schedule: 0 for the rate of the current iteration, and 1 for the rate of the next iteration.
     """
 
     n_draws: int
@@ -126,11 +126,11 @@ class Hypergradient(ABC):
         """Raise a ConfigError if this hypergradient cannot be used with the lower level.
 
         Raises:
-            ConfigError: If it cannot be used. The message says what can be used instead.
+            ConfigError: If the hypergradient cannot be used. The message says what can be used instead.
         """
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return the initial values of the tensors that persist between iterations and are saved in checkpoints."""
+        """Return the initial values of the tensors that are kept between iterations and stored in checkpoints."""
         return {}
 
     def memory_hints(self) -> list[str]:

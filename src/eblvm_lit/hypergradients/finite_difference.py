@@ -1,4 +1,4 @@
-"""Implicit hypergradients that replace second derivatives by a finite difference or by Adam's diagonal."""
+"""Implicit hypergradients that replace second derivatives by a finite difference or by Adam's preconditioner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AdamAdjoint", "FiniteDifference", "difference_product"]
 
 
 def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: Params, radius: float) -> Params:
-    r"""Approximate the mixed second derivative of the lower loss G times a vector w by a central difference.
+    r"""Approximate the product of the lower loss's mixed second derivative and a vector w by a central difference.
 
     .. math:: \partial_\theta \partial_\phi G\, w \approx
         \frac{\partial_\theta G(\theta, \phi + \epsilon w) - \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon},
@@ -33,7 +33,8 @@ def difference_product(problem: BilevelProblem, theta: Params, phi: Params, w: P
         {'t': tensor(2.)}
     """
     size = norm(w)
-    # If w is zero, the product is zero for every epsilon; epsilon = radius avoids a division by zero.
+    # If w is zero, the product is zero for every epsilon. In this case epsilon is the radius, which avoids a division
+    # by zero.
     epsilon = radius / torch.where(size > 0, size, torch.ones_like(size))
     sides = []
     for sign in (1, -1):
@@ -47,9 +48,9 @@ class AdamAdjoint(AdjointHypergradient):
 
     .. math:: w = -\alpha D^{-1} \partial_\phi J, \quad D = \sqrt{\hat s} + \varepsilon
 
-    It needs no Hessian-vector product, so it is cheap, but it is biased. Its indirect term equals that of one unrolled
-    step of Adam with the learning rate :math:`\alpha / (1 - \beta_1)`, late in training and with a constant second
-    moment. Reference: Choe et al. 2023, SAMA.
+    It needs no Hessian-vector product, so it is cheap, but it is biased. Its indirect term equals the indirect term of
+    one unrolled step of Adam with the learning rate :math:`\alpha / (1 - \beta_1)`, late in training and with a
+    constant second moment. Reference: Choe et al. 2023, SAMA.
 
     Args:
         scale: The factor alpha.
@@ -78,12 +79,12 @@ class AdamAdjoint(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint -alpha D^-1 dJ/dphi, where D is Adam's denominator, and no tensors to keep."""
+        """Return the adjoint -alpha D^-1 dJ/dphi, where D is Adam's denominator, and an empty dict: nothing is kept."""
         return tree_map(lambda x: -self.scale * x, adam_preconditioner(problem)(outer)), {}
 
 
 class FiniteDifference(AdjointHypergradient):
-    r"""The implicit hypergradient, where :func:`difference_product` approximates the mixed second derivative.
+    r"""The implicit hypergradient, with the mixed second derivative approximated by :func:`difference_product`.
 
     .. math:: \partial_\theta J + \frac{\partial_\theta G(\theta, \phi + \epsilon w) -
         \partial_\theta G(\theta, \phi - \epsilon w)}{2 \epsilon}, \quad \epsilon = r / \|w\|
@@ -128,9 +129,9 @@ class FiniteDifference(AdjointHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w of the hypergradient ``inner``, and the tensors to keep for the next iteration."""
+        """Return the adjoint w that ``inner`` computes, and the tensors that ``inner`` keeps for the next iteration."""
         return self.inner.adjoint(problem, theta, phi, outer, state)
 
     def mixed(self, problem: BilevelProblem, theta: Params, phi: Params, w: Params) -> Params:
-        """Approximate the mixed second derivative of G times the adjoint w by a central difference."""
+        """Approximate the product of the mixed second derivative of G and the adjoint w by a central difference."""
         return difference_product(problem, theta, phi, w, self.radius)

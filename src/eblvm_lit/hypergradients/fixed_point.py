@@ -1,4 +1,4 @@
-"""The hypergradient that differentiates through natural-gradient steps of the posterior at each v, with phi fixed."""
+"""A hypergradient that fixes phi and differentiates through natural-gradient steps, which refine q(h|v) at each v."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FixedPoint"]
 
 
 class FixedPoint(Hypergradient):
-    r"""The gradient of J through mean-field steps, which make the posterior depend on theta although phi is fixed.
+    r"""The gradient of J through natural-gradient steps on q(h|v), which make q depend on theta although phi is fixed.
 
     .. math:: \lambda^*(v) = T(\lambda^*(v); v, \theta), \quad
         T(\lambda; v, \theta) = -\nabla_m E_{q_\lambda}[E(v, h; \theta)]
@@ -28,8 +28,8 @@ class FixedPoint(Hypergradient):
 
     :math:`\lambda` are the natural parameters of q(h|v), and m its mean parameters. At each v the optimal natural
     parameters are a fixed point of T, which the network's output :math:`\lambda_\phi(v)` approximates. One step of T
-    makes them depend on theta, without unrolling phi and without a Hessian of G. The score's derivative in v also goes
-    through T.
+    makes the natural parameters depend on theta, without unrolling phi and without a Hessian of G. The score's
+    derivative in v also goes through T.
 
     For a GRBM, T maps to the exact posterior. With ``value="step"`` and ``step_size=1`` the hypergradient is then
     exact for every phi; a smaller step leaves the fraction :math:`(1 - \alpha)^n` of the distance of lambda to
@@ -133,9 +133,9 @@ class FixedPoint(Hypergradient):
             refined = self.steps(posterior, energy, q_params, noise)
             if self.value == "step":
                 return refined
-            # The steps at theta and at a constant copy of theta have the same result, so their difference is zero, but
-            # its derivative with respect to theta is that of the steps. Adding the difference to lambda_phi therefore
-            # keeps the value and adds the derivative.
+            # Steps at theta and steps at a constant copy of theta have the same result, so the difference of the two
+            # results is zero. Its derivative with respect to theta is the derivative of the steps at theta. Adding the
+            # difference to q's parameters therefore keeps their values and adds this derivative.
             constant = self.steps(posterior, constant_energy.at(v), q_params, noise)
             return tree_map(lambda q, moved, same: q + (moved - same), q_params, refined, constant)
 

@@ -106,8 +106,8 @@ def conjugate_gradient(
 def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Params:
     r"""Approximate :math:`A^{-1} b` by n terms of a Neumann series, :math:`\alpha \sum_{i<n} (I - \alpha A)^i b`.
 
-    If alpha is the step size of plain gradient descent, this equals the result of unrolling n_terms steps that
-    start at the lower optimum. ``step_size`` is alpha, ``n_terms`` is n.
+    ``step_size`` is alpha, and ``n_terms`` is n. If alpha is the step size of plain gradient descent, the sum equals
+    the result of unrolling n steps that start at the lower optimum.
 
     Example:
         >>> neumann(lambda x: {"x": 4 * x["x"]}, {"x": torch.ones(2)}, 60, 0.1)
@@ -122,7 +122,9 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
 
 
 class AdjointHypergradient(Hypergradient):
-    r"""The hypergradient as a sum: the gradient of J at fixed phi, plus the mixed derivative of G times an adjoint w.
+    r"""The hypergradient as a sum of the gradient of J at fixed phi and of the mixed derivative of G times a vector w.
+
+    The vector w is called the adjoint.
 
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G\, w, \quad
         w \approx -(\partial_\phi^2 G)^{-1}\, \partial_\phi J
@@ -189,7 +191,7 @@ class CurvatureHypergradient(AdjointHypergradient):
 
     def curvature_product(self, problem: BilevelProblem, theta: Params, phi: Params) -> LinearMap:
         """Return a function that multiplies a vector by the damped curvature of G on the whole minibatch."""
-        information: Any = problem.information  # check ensures that it is not None if curvature="fisher"
+        information: Any = problem.information  # the method ``check`` ensures that it is not None if curvature="fisher"
 
         def matvec(w: Params) -> Params:
             product = information(phi, w) if self.curvature == "fisher" else hessian_product(problem, theta, phi, w)
@@ -204,9 +206,9 @@ class Implicit(CurvatureHypergradient):
     .. math:: \partial_\theta J + \partial_\theta \partial_\phi G \, w, \quad
         (\partial_\phi^2 G + \lambda I)\, w = -\partial_\phi J
 
-    Only Hessian-vector products are computed, and the memory of each is freed before the next, so memory does not grow
-    with their number. At the lower optimum the hypergradient becomes exact as n_terms grows; away from it the bias is
-    proportional to the distance of phi from phi*.
+    Only Hessian-vector products are computed. The memory of each product is freed before the next one is computed, so
+    memory does not grow with the number of products. At the lower optimum the hypergradient becomes exact as n_terms
+    grows; away from it the bias is proportional to the distance of phi from phi*.
 
     The Hessian of a divergence that is estimated with one relaxed particle is far from positive, and conjugate
     gradients stop at their first step. ``curvature="fisher"`` replaces it by the Fisher information of q. The Fisher
@@ -256,7 +258,7 @@ class Implicit(CurvatureHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Approximate the adjoint w = -(damped curvature)^-1 dJ/dphi; nothing is kept for the next iteration."""
+        """Approximate the adjoint w = -(damped curvature)^-1 dJ/dphi. The returned dict of tensors to keep is empty."""
         matvec = self.curvature_product(problem, theta, phi)
         b = tree_map(torch.neg, outer)
         if self.step_size is None:

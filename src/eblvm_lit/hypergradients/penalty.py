@@ -1,4 +1,4 @@
-"""The fully first-order hypergradient, which trains a second posterior under a penalty."""
+"""A hypergradient that needs only first derivatives, because a penalty replaces the lower-level problem."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Penalty"]
 
 
 class Penalty(Hypergradient):
-    r"""The gradient with respect to theta of the upper loss J plus a penalty that replaces the lower level.
+    r"""The gradient of a penalised upper loss with respect to theta; the penalty replaces the lower-level problem.
 
     .. math:: J(\theta, y) + \lambda\, (G(\theta, y) - \min_z G(\theta, z))
 
@@ -39,9 +39,9 @@ class Penalty(Hypergradient):
     phi* and the gradient approaches the implicit hypergradient, with an error of order 1 / lambda. Reference: Kwon et
     al. 2023, Algorithm 1 (F2SA), whose step of y is lambda times the one above.
 
-    The gradient depends on the difference y - z, whose noise lambda multiplies. Therefore the steps of y and z use the
-    same noise. In each iteration z starts at the current phi, which the K lower steps fit, and y starts at the same
-    distance y - z that the previous iteration ended with.
+    The gradient depends on the difference y - z, and lambda multiplies the noise of this difference. Therefore the
+    steps of y and z use the same noise. In each iteration z starts at the current phi, which the K lower steps fit, and
+    y starts at the same distance y - z that the previous iteration ended with.
 
     Args:
         n_steps: The number of steps of y and of z in each iteration.
@@ -97,14 +97,14 @@ class Penalty(Hypergradient):
             needs_adam(lower)
 
     def init_state(self, phi: Params) -> dict[str, Tensor]:
-        """Return zeros as the initial difference of the parameters y and z, and the initial penalty weight lambda."""
+        """Return the initial values of the difference y - z, which is zero, and of the penalty's weight lambda."""
         shift = torch.zeros_like(flatten(phi))
         return {"penalty_shift": shift, "penalty_multiplier": shift.new_tensor(self.multiplier)}
 
     def __call__(
         self, problem: BilevelProblem, theta: Params, phi: Params, state: Mapping[str, Tensor] | None = None
     ) -> HypergradientStep:
-        """Compute the upper loss J at the parameters y, and the theta-gradient of J plus the penalty."""
+        """Compute the upper loss J at the parameters y, and the gradient of the penalised loss in theta."""
         state = state or self.init_state(phi)
         multiplier = state["penalty_multiplier"]
         y, z = self.fit(problem, theta, phi, unflatten(state["penalty_shift"], phi), multiplier)

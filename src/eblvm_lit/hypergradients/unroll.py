@@ -23,8 +23,8 @@ class Unroll(Hypergradient):
     .. math:: \hat\phi^0 = \phi, \quad \hat\phi^n = \hat\phi^{n-1} - \alpha\, \partial_\phi G(\theta, \hat\phi^{n-1})
 
     Reference: Bao et al. 2020, Eqs. 13-14. These equations describe gradient descent. The published numbers were made
-    with unrolled steps of Adam, which start from the moments of the lower level's Adam; this is the default. With
-    N = 0 only the direct term is left, dJ/dtheta at fixed phi.
+    with unrolled steps of Adam, which start from the moments of the lower level's Adam; this is the default. With N = 0
+    the gradient consists only of the direct term, dJ/dtheta at fixed phi.
 
     Args:
         n_unroll: The number N of unrolled steps.

@@ -1,4 +1,4 @@
-"""The implicit hypergradient in a single loop, whose adjoint is kept from one iteration to the next."""
+"""The implicit hypergradient with an adjoint vector that is kept from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Warm(CurvatureHypergradient):
     def adjoint(
         self, problem: BilevelProblem, theta: Params, phi: Params, outer: Params, state: Mapping[str, Tensor]
     ) -> tuple[Params, dict[str, Tensor]]:
-        """Return the adjoint w after the steps of this iteration, and the tensors to keep for the next one."""
+        """Return the adjoint w after the steps of this iteration, and the tensors to keep for the next iteration."""
         age = state["adjoint_age"]
         flat = state["adjoint"]
         if self.reset_every is not None:
@@ -103,7 +103,7 @@ class Warm(CurvatureHypergradient):
         return w, {"adjoint": flatten(w), "adjoint_age": age + 1}
 
     def solve(self, problem: BilevelProblem, matvec: LinearMap, outer: Params, w: Params) -> Params:
-        """Improve an approximate solution w of A w = -dJ/dphi by ``n_steps`` steps; ``matvec`` multiplies by A."""
+        """Improve an approximate solution w of A w = -dJ/dphi by ``n_steps`` steps. ``matvec`` multiplies by A."""
         precondition: LinearMap = adam_preconditioner(problem) if self.preconditioner == "adam" else lambda r: r
         if self.step_size is None:
             b = tree_map(torch.neg, outer)

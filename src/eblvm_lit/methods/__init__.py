@@ -1,1 +1,1 @@
-"""The training methods as LightningModules: each iteration is its paper's algorithm box."""
+"""The training methods, which are LightningModules. One iteration of a method is one pass of its paper's algorithm."""

@@ -1,4 +1,4 @@
-"""Maximum likelihood with annealed persistent chains, which fine-tunes an energy that score matching has trained."""
+"""Fine-tuning of an energy that score matching has trained: maximum likelihood with annealed persistent chains."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ __all__ = ["AnnealedLikelihood"]
 
 
 class AnnealedLikelihood(Method):
-    r"""Maximum likelihood on noised data, with Markov chains that are cooled to the temperature T = 1 and restarted.
+    r"""Maximum likelihood on noised data, with Markov chains that start hot, cool to the temperature T = 1 and restart.
 
     .. math:: \mathrm{mean}\, F(v + \sigma \epsilon) - \mathrm{mean}\, F(x), \quad F(v) = E(v, \mathbb{E}_q[h|v])
 
     x are the chains at T = 1. Score matching learns the slopes of the energy, but it does not see the relative weights
     of modes that lie apart, nor modes far from the data. Chains that start hot reveal errors of both kinds. A short
-    training with this method, which starts from the parameters of a trained model (``init_from``), corrects them. It
-    trains only the model; q stays fixed, so that F is known. If the energy has a tractable free energy, that is F.
+    training with this method, which starts from the parameters of a trained model (``init_from``), corrects them. The
+    method trains only the model. The posterior q stays fixed, so that F is known. If the energy has a tractable free
+    energy, F is this free energy.
 
     Each iteration makes ``n_moves`` moves of Hamiltonian Monte Carlo with all chains. A chain's age a is the number of
     moves since it started, and the temperature of a move depends on the age before the move:
 
     .. math:: T_a = T_0^{1 - a / A} \text{ for } a < A, \quad 1 \text{ for } A \le a < A + C
 
-    A is ``n_falling`` and C is ``n_held``. At a = A + C a chain restarts at 0.5 + N(0, I), also between two moves of
-    an iteration. The first states of all chains are noised examples. Their first ages are evenly spread, so that the
-    number of chains at T = 1 is the same in all iterations, up to one. Checkpoints contain the chains. Processes that
-    share a minibatch divide the moves of the chains among them, and each process keeps a copy of all chains.
-    Reference: Tieleman 2008 for persistent chains; Du et al. 2021, arXiv 2012.01316, for chains that restart.
+    A is ``n_falling`` and C is ``n_held``. At a = A + C a chain restarts at 0.5 + N(0, I), even if this happens between
+    two moves of an iteration. The first states of all chains are noised examples. The first ages of the chains are
+    evenly spread, so that the numbers of chains at T = 1 in two iterations differ by at most one. Checkpoints contain
+    the chains. Processes that share a minibatch divide the moves of the chains among them, and each process keeps a
+    copy of all chains. Reference: Tieleman 2008 for persistent chains; Du et al. 2021, arXiv 2012.01316, for chains
+    that restart.
 
     Args:
         energy: The model.
@@ -148,11 +150,11 @@ class AnnealedLikelihood(Method):
         return set(self.persistent_buffers())
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the states of the chains and their ages, which count the moves since each chain started."""
+        """Return the chains' states and ages; the age of a chain is the number of moves since it started."""
         return {"chain_v": self.chain_v, "chain_age": self.chain_age}
 
     def free_energy(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return the free energy F, a function of v (B, *event) with values (B,), for the parameters in ``state``."""
+        """Return the free energy F, with the parameters in ``state``, as a function that maps v (B, *event) to (B,)."""
         energy = bind(self.energy, state.theta)
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy
@@ -175,9 +177,10 @@ class AnnealedLikelihood(Method):
         self.chain_age.copy_(age)
 
     def _move_noise(self, like: Tensor, n_moves: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the chains' random numbers: restart points, momenta, and uniform numbers that decide on acceptance.
+        """Draw the chains' random numbers: points at which chains restart, momenta, and uniform numbers for acceptance.
 
-        For n chains, the points and momenta have shape (n_moves, n, D), the uniform numbers have shape (n_moves, n).
+        For n chains, the points and momenta have shape (n_moves, n, D), and the uniform numbers have shape
+        (n_moves, n).
         """
         flat = like.flatten(1)
         return {
@@ -191,7 +194,7 @@ class AnnealedLikelihood(Method):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the chains' states (B, *event) and ages after all moves, and the last move's mean acceptance rate.
 
-        The number of moves is that of the entries of ``noise``. A chain that has reached its full age restarts.
+        Each tensor in ``noise`` has one entry for each move. A chain whose age is A + C restarts before its next move.
         """
         flat = x.flatten(1)
         acceptance = age.new_zeros(())
@@ -210,7 +213,9 @@ class AnnealedLikelihood(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the noise that perturbs the data, and the random numbers of the chains."""
         chains = v.new_empty(self.n_chains, *v.shape[1:])
-        if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
+        # Find the axis of the chains in each noise tensor before the iteration is compiled, because compiled code
+        # cannot draw noise.
+        if self._noise_axes is None:
             self._noise_axes = row_axes(
                 lambda n: self._move_noise(v.new_empty(n, *v.shape[1:]), 2, torch.Generator(v.device))
             )
@@ -240,7 +245,10 @@ class AnnealedLikelihood(Method):
         return self.update(state, "model", value, grads, {"acceptance": acceptance}, kept)
 
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the denoising score matching loss of the free energy, shape (B,); the likelihood would need log Z."""
+        """Compute the denoising score matching loss of each example, shape (B,), with the score of the free energy.
+
+        The likelihood is not used for validation, because it would need log Z.
+        """
         noise = self.objective.noise(v, (), generator)
         F = self.free_energy(self.live_state())
         return self.objective.loss(lambda x: -grad(lambda y: F(y).sum())(x), self.objective.perturb(v, noise), noise)

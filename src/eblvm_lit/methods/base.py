@@ -30,7 +30,7 @@ from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["PRIOR_STATISTICS", "Method"]
 
-PRIOR_STATISTICS = "prior_statistics"  # the checkpoint key of the values that Method.load_prior_statistics loads
+PRIOR_STATISTICS = "prior_statistics"  # the key of the generator's batch-normalisation statistics in checkpoints
 
 
 class Method(
@@ -89,12 +89,12 @@ class Method(
         self.records: dict[int, dict[str, Tensor]] = {}
         self.description: dict[str, Any] = {}
 
-    # ------------------------------------------------------------------ the description of a method, for subclasses
+    # ------------------------------------------------------------------ what subclasses define
 
     @property
     @abstractmethod
     def parts(self) -> MethodParts:
-        """Return the method's energy, posterior and other components; those that it does not have are None."""
+        """Return the method's energy, posterior and other components. A component that the method lacks is None."""
 
     @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
@@ -102,9 +102,9 @@ class Method(
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Return a dict with one parameter group for each optimizer; the keys name the optimizer steps in the log.
+        """Return a dict with one parameter group for each optimizer; the keys are names of optimizer steps in the log.
 
-        The name is ``model``, or ``lower`` and ``upper`` for a method with two levels.
+        Most methods have the key ``model``, or the keys ``lower`` and ``upper`` if they have two levels.
         """
 
     @abstractmethod
@@ -117,7 +117,7 @@ class Method(
 
     @abstractmethod
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute the loss of each example, shape (B,); its mean is used to select the best checkpoint."""
+        """Compute the validation loss of each example, shape (B,). The best checkpoint has the lowest mean loss."""
 
     @property
     def title(self) -> str:
@@ -134,13 +134,13 @@ class Method(
         return {}
 
     def unshared_buffers(self) -> set[str]:
-        """Return the names of the buffers that only training needs and that a shared model does not include."""
+        """Return the names of the buffers that only training needs. A published model does not contain them."""
         return set()
 
     def load_prior_statistics(self, values: Params) -> None:
-        """Load a generator's batch-normalisation statistics, which were stored together with its parameters.
+        """Load the generator's batch-normalisation statistics for sampling, which were stored with its parameters.
 
-        A method without such a generator ignores them.
+        A method without such a generator ignores the values.
         """
 
     def keep_examples(self, n: int) -> None:
@@ -149,7 +149,7 @@ class Method(
     def check_batch_size(self, n: int) -> None:
         """Raise a ConfigError if the method cannot use batches of n examples.
 
-        It is called before the first iteration, with every batch size that the run will have.
+        This method is called before the first iteration, with every batch size that the run will have.
 
         Raises:
             ConfigError: If the method, or its objective, is not defined for n examples.
@@ -160,7 +160,7 @@ class Method(
     def check_processes(self, size: int) -> None:
         """Raise a ConfigError if the method cannot be trained by ``size`` processes.
 
-        It is called before the first iteration.
+        This method is called before the first iteration.
 
         Raises:
             ConfigError: If something other than the minibatch, such as the persistent chains, cannot be divided
@@ -168,14 +168,14 @@ class Method(
         """
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice for a quantity in :attr:`diagnostics` that is not finite, or None if there is no advice.
+        """Return advice if a quantity in :attr:`diagnostics` is not finite, or None if there is no advice.
 
-        ``quantity`` is the name of the quantity without that of its parameter group.
+        ``quantity`` is the name of the quantity, without the name of its parameter group in front.
         """
         return None
 
     def float32_reason(self) -> str | None:
-        """Return why ``trainer.precision=auto`` chooses float32 for this method; None if it may choose bfloat16."""
+        """Return the reason why ``trainer.precision=auto`` must choose float32, or None if it may choose bfloat16."""
         return None if self.parts.objective is None else self.parts.objective.float32_reason()
 
     def memory_hints(self) -> list[str]:
@@ -186,14 +186,15 @@ class Method(
 
     @cached_property
     def groups(self) -> dict[str, ParamGroup]:
-        """Return the parameter groups; :meth:`param_groups` is called only once, and its result is cached."""
+        """Return the parameter groups: the cached result of one call of :meth:`param_groups`."""
         return self.param_groups()
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Return a dict that describes each learning rate that an iteration uses.
+        """Return a dict with one entry for each learning rate that an iteration uses.
 
-        Each value is a group, and the number of iterations by which the rate runs ahead in that group's schedule.
+        An entry consists of a parameter group, and of the number of iterations by which the learning rate is ahead of
+        the group's schedule.
         """
         return {name: (group, 0) for name, group in self.groups.items()}
 
@@ -277,14 +278,15 @@ class Method(
         return TrainState(params, {}, {}, self.persistent_buffers())
 
     def train_state(self, optimizers: Mapping[str, StatefulOptimizer], lrs: Mapping[str, Tensor]) -> TrainState:
-        """Return the training state before the next iteration, which contains the modules' own tensors, not copies."""
+        """Return the training state before the next iteration. It contains the modules' own tensors and not copies."""
         states = {name: optimizer.functional_state() for name, optimizer in optimizers.items()}
         return self.live_state()._replace(optimizers=states, lrs=dict(lrs))
 
     def run_iteration(self, state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
         """Run one iteration, write its results into the tensors of ``state``, and return the values to log."""
-        # A compiled step is pure, and its results are then copied; the compiler fuses the step and the copy into one
-        # kernel. An eager step saves the copy by overwriting the tensors of the state in place.
+        # A compiled optimizer step is a pure function, and its results are copied into the state afterwards. The
+        # compiler fuses the step and the copy into one kernel. An eager step overwrites the tensors of the state in
+        # place, so that no copy is needed.
         pure = torch.compiler.is_compiling()
         after = self.iteration(state._replace(in_place=not pure), v, noise)
         with torch.no_grad():
@@ -296,7 +298,7 @@ class Method(
         return after.record()
 
     def step(self, state: TrainState, minibatch: Minibatch, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw the noise of one iteration and run the iteration, either compiled or eagerly with plain autograd."""
+        """Draw the noise of one iteration and run the iteration, either compiled or eagerly with ``torch.autograd``."""
         noise = minibatch.draw(self.draw_noise, v, generator)
         if self.compiled is not None and minibatch is WHOLE:
             return self.compiled(state, v, noise)
@@ -311,11 +313,11 @@ class Method(
 
     # ------------------------------------------------------------------ Lightning's interface
 
-    dtype: torch.dtype  # narrower than Lightning's annotation, which also allows a string
+    dtype: torch.dtype  # this annotation is narrower than Lightning's, which also allows a string
 
     @property
     def _data(self) -> Any:
-        """Return the trainer's data module, an attribute that Lightning sets but does not declare."""
+        """Return the trainer's data module. Lightning sets this attribute of the trainer but does not declare it."""
         return cast(Any, self.trainer).datamodule
 
     @property
@@ -325,7 +327,7 @@ class Method(
 
     @property
     def current_state(self) -> TrainState | None:
-        """Return the current state with the optimizer states, or None before training or if the model was loaded."""
+        """Return the current training state with the optimizer states, or None if this object has not been trained."""
         return self.__dict__.get("_state")
 
     @property
@@ -395,7 +397,7 @@ class Method(
                 return
 
     def _set_rates(self, iteration: int) -> None:
-        """Set the learning rates of an iteration, and copy them to the PyTorch optimizers, which callbacks read."""
+        """Set the learning rates of an iteration, and copy them to PyTorch's optimizers, where callbacks read them."""
         for name, lr in self.rates_at(iteration, self.trainer.max_steps).items():
             self._lrs[name].fill_(lr)
             if name in self._raw:
@@ -404,8 +406,8 @@ class Method(
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Recompute Lightning's batch counts from the number of completed iterations.
 
-        Lightning counts a block of iterations as one batch. The length of a block may differ between the stored run
-        and this one.
+        Lightning counts a block of iterations as one batch. The length of a block may differ between the run that wrote
+        the checkpoint and this run.
         """
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         done = checkpoint["eblvm_lit"]["iteration"] // self._data.iterations_per_batch
@@ -414,9 +416,9 @@ class Method(
             counts.update({name: counts[name] - later for name in ("ready", "started", "processed", "completed")})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the version, method, iteration and configuration to the checkpoint as plain containers.
+        """Store the version, the method's name, the iteration and the configuration in the checkpoint.
 
-        Plain containers can be loaded without unpickling code.
+        These values are stored as dicts, lists, strings and numbers, which can be loaded without unpickling code.
         """
         own = {"version": __version__, "method": torch.typename(type(self)), "iteration": self.iterations_done}
         checkpoint["eblvm_lit"] = own | {"config": self.description}
@@ -431,7 +433,8 @@ class Method(
             return
         rank, size = rank_and_size()
         generator = keyed_generator(self.seed, "validation", rank + size * batch_idx, device=v.device)
-        # Like eager iterations, this uses torch.autograd; torch.func cannot recompute activations to save memory.
+        # Like eager iterations, validation uses torch.autograd, because torch.func cannot recompute activations to save
+        # memory.
         with plain_autograd():
             loss = self.validation_loss(v, generator).detach()
         self._validated += torch.tensor([loss.mean().item() * len(v), len(v)], dtype=torch.float64)

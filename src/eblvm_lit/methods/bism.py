@@ -1,4 +1,4 @@
-"""Bi-level score matching, the method of BiSSM, BiDSM and BiMDSM."""
+"""The method of bi-level score matching, with its variants BiSSM, BiDSM and BiMDSM."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class BiSM(Method):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with its objective, number K of lower steps, and hypergradient."""
+        """Return a readable name of the method, with the objective, the number K of steps and the hypergradient."""
         name = type(self.objective).__name__
         words = self.objective.words
         return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
@@ -133,7 +133,7 @@ class BiSM(Method):
 
     @cached_property
     def rates(self) -> dict[str, tuple[ParamGroup, int]]:
-        """Return the learning rates of both groups, and the learning rate of the unrolled steps if it is different."""
+        """Return entries for the learning rates of both groups, and for unrolled steps if their rate is different."""
         ahead = self.hypergradient.lr_ahead
         return {**super().rates, "unrolled": (self.groups["lower"], ahead)} if ahead else super().rates
 
@@ -145,7 +145,7 @@ class BiSM(Method):
         return MethodParts(energy, posterior, None, self.objective, self.divergence)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the tensors that the hypergradient keeps from one iteration to the next."""
+        """Return the tensors that the hypergradient carries over from one iteration to the next."""
         return {name: self.get_buffer(name) for name in self._kept}
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
@@ -169,7 +169,8 @@ class BiSM(Method):
             lower_loss = partial(self.fit.loss, detached(theta), v=v, noise=noise["lower"], i=k)
             state = self.descend(state, "lower", lower_loss)
         problem = self.bilevel_problem(state, v, noise)
-        # phi^0 = phi; phi^n = phi^(n-1) - alpha dG(theta, phi^(n-1))/dphi, n = 1..N; dJ(theta, phi^N(theta))/dtheta
+        # The hypergradient is dJ(theta, phi^N(theta))/dtheta. Here phi^0 = phi, and
+        # phi^n = phi^(n-1) - alpha dG(theta, phi^(n-1))/dphi for n = 1 to N.
         loss, hypergradient, kept = self.hypergradient(problem, theta, state.phi, state.buffers)
         # theta <- theta - beta dJ(theta, phi^N(theta))/dtheta
         return self.update(state, "upper", loss, hypergradient, buffers=kept)
@@ -185,7 +186,7 @@ class BiSM(Method):
     ) -> Tensor:
         """Compute the upper loss J for each example, shape (B,), as the mean over the L sampled latents.
 
-        If ``refine`` is given, it is applied to q(h|v; phi) first.
+        If a function ``refine`` is given, q(h|v; phi) is replaced by its refined version before the latents are drawn.
         """
         objective = self.objective if minibatch is WHOLE else self.objective.on_minibatch(minibatch)
         points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
@@ -197,7 +198,7 @@ class BiSM(Method):
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper loss J, the lower loss G and the other inputs of the hypergradient, for one minibatch."""
+        """Return the inputs of the hypergradient for one minibatch, such as the upper loss J and the lower loss G."""
         upper = noise["upper"]
         own = noise["hypergradient"]
         return BilevelProblem(
@@ -221,7 +222,7 @@ class BiSM(Method):
         return self.upper_loss(live.theta, live.phi, v, noise)
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: derivatives of the lower level are inaccurate in bfloat16.
+        """Return the reason for using float32: derivatives of the lower level are inaccurate in bfloat16.
 
         In bfloat16 the relative error of the hypergradient was 16 % for N = 2, and 1 % for N = 0.
         """

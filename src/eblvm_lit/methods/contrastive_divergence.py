@@ -1,4 +1,4 @@
-"""Contrastive divergence: CD, whose chains start at each minibatch, and PCD, with persistent chains."""
+"""Contrastive divergence: CD, with new chains for each minibatch, and PCD, with persistent chains."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ContrastiveDivergence(Method):
 
     .. math:: \mathrm{mean}\, F(v) - \mathrm{mean}\, F(v^-)
 
-    v^- are the states of the chains, which count as constants. As k grows, the gradient tends to that of -log p(v). If
-    F is not tractable, E(v, h) replaces it, with the latents of each phase.
+    v^- are the states of the chains, which count as constants. As k grows, the gradient tends to the gradient of
+    -log p(v). If F is not tractable, E(v, h) replaces it, with the latents of each phase.
 
     CD starts its chains at the minibatch, or at noise if the chain is configured so. PCD keeps its chains from one
     iteration to the next, and in checkpoints; every iteration moves all of them. They start at the first minibatch, or
@@ -93,7 +93,7 @@ class ContrastiveDivergence(Method):
         return f"PCD: persistent contrastive divergence, {self.n_chains:,} chains, k = {self.chain.n_steps}"
 
     def networks(self) -> dict[str, torch.nn.Module]:
-        """Return the model, the only network."""
+        """Return the model, which is the only network."""
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -102,7 +102,7 @@ class ContrastiveDivergence(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy, the only component of this method."""
+        """Return the energy, which is the only component of this method."""
         return MethodParts(energy=self.energy)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
@@ -117,7 +117,9 @@ class ContrastiveDivergence(Method):
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of the positive and the negative phase."""
         n = len(v) if self.n_chains is None else self.n_chains
-        if self._noise_axes is None:  # the axes are found before compilation, because compiled code cannot draw noise
+        # Find the axis of the chains in each noise tensor before the iteration is compiled, because compiled code
+        # cannot draw noise.
+        if self._noise_axes is None:
             self._noise_axes = row_axes(lambda n: self.chain.noise(self.energy, n, v, torch.Generator(v.device)))
         return {
             "positive": self.chain.start_noise(self.energy, v, generator),
@@ -150,7 +152,7 @@ class ContrastiveDivergence(Method):
         return lasting
 
     def phases(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> tuple[State, State]:
-        """Return the chain states after the positive phase and those after the negative phase.
+        """Return the states of the chains after the positive phase, and the states after the negative phase.
 
         Args:
             energy: The model.
@@ -169,7 +171,7 @@ class ContrastiveDivergence(Method):
         return positive, self.chain.run(energy, start, chains.rows_of(noise["negative"], self._noise_axes))
 
     def positive_phase(self, energy: Energy, state: TrainState, v: Tensor, noise: Any) -> State:
-        """Return the minibatch and, if the chain has latents, a sample of its latents."""
+        """Return the minibatch and, if the chain has latents, latents that are drawn for each example."""
         return self.chain.start(energy, v, noise)
 
     def chains_of(self, minibatch: Minibatch, device: torch.device) -> Minibatch:
@@ -179,7 +181,7 @@ class ContrastiveDivergence(Method):
         return minibatch.of(self.n_chains, device)
 
     def _persisted(self, new: State, buffers: dict[str, Tensor], n_chains: int) -> State:
-        """Return the states of the persistent chains, or the states in ``new`` if these chains have not started."""
+        """Return the states of the persistent chains; if the chains have not started, return the states in ``new``."""
         rows = torch.arange(n_chains, device=new["v"].device) % len(new["v"])
         started = buffers["chain_started"]
         return {name: torch.where(started, buffers[f"chain_{name}"], new[name][rows]) for name in self._lasting}
@@ -201,9 +203,10 @@ class ContrastiveDivergence(Method):
             check_shared(self.n_chains, size, "persistent chains (method.n_chains)")
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: its gradient is a small difference of two means.
+        """Return the reason for using float32: the gradient is a small difference of two means.
 
-        In bfloat16 the relative error of this gradient was 9 % at random images, and that of a score 1 %.
+        In bfloat16 the relative error of this gradient was 9 % at random images, while the relative error of a score
+        was 1 %.
         """
         return "as the gradient is a small difference of two means"
 

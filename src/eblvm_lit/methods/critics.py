@@ -1,4 +1,4 @@
-"""Critics, whose training estimates the Fisher divergence of the data from a fixed model."""
+"""Methods that estimate the Fisher divergence between the data and a fixed model by training a critic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["FisherCritic", "VaGESFisher", "bracket"]
 
 
 def bracket(critic: Callable[[Tensor], Tensor], s: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    r"""Compute each example's value of the quantity whose mean the critic f is trained to maximise.
+    r"""Compute the objective of each example; the critic f is trained to maximise the mean of these values.
 
     .. math:: s^\top f(v) + u^\top (\nabla_v f(v))\, u - \tfrac12 \|f(v)\|^2
 
@@ -129,7 +129,7 @@ class FisherCritic(LossMethod):
         return self.score.function(self.energy_at(state.theta), self.posterior_at(state), v, noise)(v)
 
     def field(self, state: TrainState) -> Callable[[Tensor], Tensor]:
-        """Return the critic, with the parameters in ``state``, as a function f."""
+        """Return the critic f, with the parameters in ``state``, as a function of v."""
         network = bind(self.critic, state.params["critic"])
         if not self.residual:
             return network
@@ -146,20 +146,20 @@ class FisherCritic(LossMethod):
         return {**super().networks(), "critic": self.critic}
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of one evaluation of :func:`bracket`."""
+        """Draw the random numbers that one evaluation of :func:`bracket` needs."""
         signs = torch.randint(2, v.shape, generator=generator, device=v.device)
         score = self.score.noise(self.energy, self.posterior, v, generator)
         return {"u": 2 * signs.to(v.dtype) - 1, "score": score}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make K steps on the posterior, if there is one, then one step on the critic with a constant model score."""
+        """Make K steps on the posterior, if there is one, then one step on the critic, with a constant model score."""
         state = self.fitted(state, v, noise)
         s = self.model_score(state, v, noise[self.level]["score"])
         loss = partial(self._loss, state, s, v, noise[self.level]["u"])
         return self.descend(state, self.level, loss)
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the critic's loss for each example, shape (B,), which is the negative of :func:`bracket`."""
+        """Compute the critic's loss for each example, shape (B,): minus the value of :func:`bracket`."""
         s = self.model_score(state, v, noise["score"]).detach()
         return self._loss(state, s, v, noise["u"], state.params["critic"])
 
@@ -167,12 +167,12 @@ class FisherCritic(LossMethod):
         return -bracket(self.field(state.at(critic=critic)), s, v, u)
 
     def bracket(self, v: Tensor, generator: torch.Generator) -> Tensor:
-        """Compute :func:`bracket` for each example, shape (B,); its mean estimates the Fisher divergence."""
+        """Compute the critic's objective for each example, shape (B,). The mean estimates the Fisher divergence."""
         return -self.validation_loss(v, generator)
 
 
 class VaGESFisher(FisherCritic):
-    r"""Estimation of the Fisher divergence by training a critic, with VaES as the estimator of the model's score.
+    r"""Estimation of the Fisher divergence by training a critic, with the variational estimate of the model's score.
 
     It is a :class:`FisherCritic` whose score is estimated with particles from a posterior:
 
@@ -227,7 +227,8 @@ class VaGESFisher(FisherCritic):
             energy=energy,
             critic=critic,
             optimizer=optimizer,
-            # One set of particles is enough, because the score is not differentiated with respect to theta.
+            # The score is not differentiated with respect to theta. The covariance term of VaGES is therefore dropped,
+            # and one set of particles is enough.
             score=VariationalScore(n_particles=n_particles, covariance=Dropped(), sets="shared"),
             posterior=posterior,
             divergence=divergence,

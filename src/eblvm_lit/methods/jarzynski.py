@@ -1,4 +1,4 @@
-"""Maximum likelihood with weighted walkers, whose weights correct for chains that lag behind the model."""
+"""Maximum likelihood with weighted Markov chains. The weights correct for chains that lag behind the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Jarzynski", "systematic"]
 
 # Settings for the initialisation of the walkers (see Jarzynski.start).
 N_EXAMPLES = 1000  # the number of training examples at which chains are started
-N_STEPS = 100  # the number of steps of these chains
+N_STEPS = 100  # the number of steps of each of these chains
 N_DRAWS = 10_000  # the number of draws from the fitted normal distribution, from which the walkers are resampled
 
 
@@ -57,7 +57,9 @@ def log_mean_exp(x: Tensor) -> Tensor:
 
 
 class Jarzynski(ContrastiveDivergence):
-    r"""Maximum likelihood with weighted persistent chains, called walkers: states X_i with log-weights A_i.
+    r"""Maximum likelihood with weighted persistent chains, which are called walkers.
+
+    Walker i has the state X_i and the log-weight A_i.
 
     .. math:: \nabla\, \mathrm{mean}\, F(v) - \sum_i w_i \nabla F(X_i), \quad w = \mathrm{softmax}(A), \qquad
         \log Z = \log \mathrm{mean}_i\, e^{A_i}
@@ -74,8 +76,8 @@ class Jarzynski(ContrastiveDivergence):
 
     The loss is the negative log-likelihood. Because theta is fitted to these same walkers, the estimate of log Z falls
     below the true value by O(1 / n) in each iteration, for n walkers that mix slowly. Processes that share a minibatch
-    divide the steps of the walkers among them, and each process keeps a copy of all walkers. Reference: Carbone et
-    al. 2023, arXiv 2305.19414, where the density of the step back is that of the new theta.
+    divide the steps of the walkers among them, and each process keeps a copy of all walkers. Reference: Carbone
+    et al. 2023, arXiv 2305.19414, where the density of the step back is computed with the new theta.
 
     Args:
         energy: The model.
@@ -119,8 +121,8 @@ class Jarzynski(ContrastiveDivergence):
             energy=energy, chain=chain.weighted(), optimizer=optimizer, n_chains=n_chains, seed=seed, compile=compile
         )
         self.resample_below = resample_below
-        # This buffer contains A + F(X), which does not change with theta while the walkers X stay. The log-weight A at
-        # any theta is this value minus F(X).
+        # This buffer contains A + F(X), which does not depend on theta as long as the walkers X do not move. The
+        # log-weight A at any theta is the buffer minus F(X).
         self._lasting.append("volume")
         self.register_buffer("chain_volume", torch.zeros(n_chains))
 
@@ -135,7 +137,7 @@ class Jarzynski(ContrastiveDivergence):
         return MethodParts(energy=self.energy, log_z=self.log_partition())
 
     def unshared_buffers(self) -> set[str]:
-        """Return the empty set, because a shared model needs all of the walkers' buffers to estimate log Z."""
+        """Return the empty set, because a published model needs all of the walkers' buffers to estimate log Z."""
         return set()
 
     def on_fit_start(self) -> None:
@@ -149,8 +151,9 @@ class Jarzynski(ContrastiveDivergence):
     def start(self, v: Tensor, generator: torch.Generator) -> None:
         """Draw the initial walkers in the region in which the model has most of its probability mass.
 
-        Chains that start at v (n, *event) find this mass. A normal distribution is fitted to their last states, and
-        the walkers are resampled from its draws, weighted by the ratio of the model's density to the normal's.
+        Chains that start at the examples v (n, *event) find this region. A normal distribution is fitted to the last
+        states of these chains. The walkers are resampled from draws from the normal distribution, with weights that are
+        ratios of the model's density to the normal density.
         """
         chain = self.chain
         energy = self.energy
@@ -178,7 +181,7 @@ class Jarzynski(ContrastiveDivergence):
         return {**super().draw_noise(v, generator), "resampling": torch.rand((), generator=generator, device=v.device)}
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run one iteration of Carbone et al. 2023, Algorithm 1; each process moves its share of the walkers."""
+        """Run one iteration of Carbone et al. 2023, Algorithm 1. Each process moves its share of the walkers."""
         energy = bind(self.energy, state.theta)
         chains = self.chains_of(state.minibatch, v.device)
         positive = self.positive_phase(energy, state, v, noise["positive"])
@@ -206,7 +209,7 @@ class Jarzynski(ContrastiveDivergence):
 
     @torch.no_grad()
     def log_partition(self) -> Tensor:
-        """Estimate log Z at the current parameters from the walkers' weights at these parameters."""
+        """Estimate log Z at the current parameters from the weights of the walkers."""
         X = {name: self.get_buffer(f"chain_{name}") for name in self.chain.shapes(self.energy)}
         return log_mean_exp(self.chain_volume - energy_of(self.energy, X))
 

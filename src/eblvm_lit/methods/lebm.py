@@ -1,4 +1,4 @@
-"""Maximum likelihood of a generator and an energy-based prior of its latents, by short-run Langevin dynamics."""
+"""Maximum likelihood training of a generator and an energy-based prior of its latents, with short Langevin chains."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ DIVERGED = 1e4
 
 
 class LEBM(Method):
-    r"""Maximum likelihood training of a latent-space energy-based prior and a generator, with short-run chains.
+    r"""Maximum likelihood training of a generator and an energy-based prior of its latents, with short Langevin chains.
 
     .. math:: \nabla_\alpha: \; \mathrm{mean}\, \nabla_\alpha f(h^+) - \mathrm{mean}\, \nabla_\alpha f(h^-), \quad
         \nabla_\beta: \; \mathrm{mean}\, \nabla_\beta \|v - g(h^+)\|^2 / (2 \sigma^2)
 
     f (parameters alpha) is the energy of the prior and g (parameters beta) is the generator. At each minibatch both
     chains start from N(0, I) and make some Langevin steps: those of h- have the energy f(h) + |h|^2 / 2, and those of
-    h+ have the energy E(v, h). No gradient goes through the chains. If h+ ~ p(h|v) and h- ~ p(h), the gradient is that
-    of -log p(v). f and g have separate optimizers, and both gradients are computed before either network is updated.
-    A step is :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`. The paper's step sizes 0.4 and 0.1 are
-    understood as :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205.
+    h+ have the energy E(v, h). No gradient goes through the chains. If h+ ~ p(h|v) and h- ~ p(h), the gradient is the
+    gradient of -log p(v). f and g have separate optimizers, and both gradients are computed before either network is
+    updated. A step is :math:`h \leftarrow h - \tfrac a2 \nabla_h E + \sqrt a\, \epsilon`. The paper's step sizes 0.4
+    and 0.1 are understood as :math:`\sqrt a`. Reference: Pang et al. 2020, Algorithm 1, arXiv 2006.08205.
 
     Args:
         energy: The model, which contains f and g.
@@ -96,7 +96,7 @@ class LEBM(Method):
         return f"LEBM: a generator and the prior of its latents, Langevin chains of {n} and {m} steps"
 
     def networks(self) -> dict[str, nn.Module]:
-        """Return the model, the only network."""
+        """Return the model, which is the only network."""
         return {"theta": self.energy}
 
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -141,7 +141,7 @@ class LEBM(Method):
             "prior": {"prior_rms": self.rms(state, negative)},
             "generator": {"posterior_rms": self.rms(state, positive)},
         }
-        for name, group in self.groups.items():  # first a step on the prior f, then a step on the generator g
+        for name, group in self.groups.items():  # the first step trains the prior f, the second the generator g
             state = self.update(state, name, terms[name], group.of(grads), sizes[name])
         return state
 

@@ -1,4 +1,4 @@
-"""The classification of the noise level with denoising, for energies of every level, without derivatives in it."""
+"""Training of an energy at every noise level, by denoising and by classifying the noise level of each example."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["LevelClassification"]
 
 
 class LevelClassification(LossMethod):
-    r"""A method that learns to denoise at every noise level and to classify which of J levels a noised example has.
+    r"""A method that learns to denoise examples at every noise level, and to predict which of J levels an example has.
 
     .. math:: \frac1d \| \sqrt{t_1}\, \nabla_{\tilde v} F(\tilde v, t_1) - \epsilon \|^2
         - \lambda \log \frac{e^{-F(\tilde v, t_1)}}{\sum_{j \le J} e^{-F(\tilde v, t_j)}}, \quad
@@ -105,14 +105,14 @@ class LevelClassification(LossMethod):
         return MethodParts(energy=cast(FreeEnergyOfLevels, self.energy).of_data())
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: it compares the energies of nearby noise levels."""
+        """Return the reason for using float32: the method compares the energies of nearby noise levels."""
         return "as it compares small differences of energies"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw the standard normal noise ``eps`` (B, *event), and the logarithms ``log_levels`` (J, B) of noise levels.
 
-        The first level is that of the noise. The centres of a minibatch are spread evenly and shifted by one random
-        number.
+        The first of the J levels is the true one, which multiplies ``eps``. The centres of a minibatch's examples are
+        spread evenly over the range of log t, and shifted by one random number.
         """
         options = {"generator": generator, "dtype": v.dtype, "device": v.device}
         eps = torch.randn(v.shape, **options)
@@ -121,7 +121,9 @@ class LevelClassification(LossMethod):
         lowest = math.log(self.noise_range.t_min)
         width = math.log(self.noise_range.t_max) - lowest
         centre = (torch.arange(len(v), dtype=v.dtype, device=v.device) + shift) / len(v)
-        position = (centre + self.spread / width * apart).remainder(2)  # a triangle wave reflects at both ends
+        # The following is a triangle wave with period 2: it reflects positions outside of [0, 1] at both ends of the
+        # range.
+        position = (centre + self.spread / width * apart).remainder(2)
         return {"eps": eps, "log_levels": lowest + width * (1 - (1 - position).abs())}
 
     def loss(self, state: TrainState, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
@@ -137,9 +139,10 @@ class LevelClassification(LossMethod):
 
 
 def first_and_all(energy: MarginalEnergy, log_levels: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the sum of the free energies at the first noise level, and the free energies (J, B) at all levels.
+    """Compute the sum of the free energies at the first noise level, and the free energies (J, B) at all J levels.
 
-    They are the free energies of noised data v (B, n).
+    The noised data v have shape (B, n). The gradient of the sum with respect to v contains the gradient for each
+    example.
 
     Example:
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy

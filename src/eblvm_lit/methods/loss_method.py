@@ -1,4 +1,4 @@
-"""The base of methods that minimise one loss, after steps that fit a posterior if the loss needs one."""
+"""The base class of methods that minimise one loss. If the loss needs a posterior, they also fit the posterior."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["LossMethod", "score_of_model"]
 
 
 def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Posterior | None = None) -> ScoreEstimator:
-    """Return the score estimator after checking that it works with the energy; the default is the exact score.
+    """Check that a score estimator works with the energy, and return it; the default is the exact score.
 
     Raises:
         ConfigError: If the estimator is incompatible with the energy, or needs a posterior and none is given.
@@ -117,7 +117,7 @@ class LossMethod(Method):
         objective: Objective | None = None,
         lower_noise: LowerNoise = "fresh",
     ) -> None:
-        """Add a lower level: in each iteration, K steps fit the posterior q before the step on the loss.
+        """Add a lower level to the method: in each iteration, K steps fit the posterior q before the step on the loss.
 
         If posterior and divergence are both None, the method has no lower level.
 
@@ -157,7 +157,7 @@ class LossMethod(Method):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy, and the posterior with its divergence if there is one."""
+        """Return the energy and, if there is a posterior, the posterior and its divergence."""
         divergence = None if self.fit is None else self.fit.divergence
         return MethodParts(energy=self.energy, posterior=self.posterior, divergence=divergence)
 
@@ -196,7 +196,7 @@ class LossMethod(Method):
         return {**lower, self.level: self.noise(v, generator)}
 
     def fitted(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Make the K steps on the posterior's parameters phi; without a posterior, return the state unchanged."""
+        """Make K steps on the posterior's parameters phi. If there is no posterior, return the state unchanged."""
         if self.fit is None:
             return state
         for k in range(self.n_lower_steps):

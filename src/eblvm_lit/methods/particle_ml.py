@@ -21,17 +21,18 @@ __all__ = ["ParticleML"]
 
 
 class ParticleML(ContrastiveDivergence):
-    r"""Maximum likelihood with particles (v_i, h_i) of the model, and one particle h_n for each training example v_n.
+    r"""Maximum likelihood with particles (v_i, h_i) of the model, and with one particle h_n for each training example.
 
     .. math:: \mathrm{mean}_n\, E(v_n, h_n) - \mathrm{mean}_i\, E(v_i, h_i), \quad
         h_n \sim p(h | v_n), \; (v_i, h_i) \sim p(v, h)
 
-    The particles count as constants in the gradient, which tends to that of -log p(v) if the particles keep up with
-    theta. Each iteration moves the particles of its minibatch and those of the model by a few steps. All particles are
-    kept from one iteration to the next, and in checkpoints. The h_n take the memory of n_train x m numbers, where m is
-    the number of latents. With ``chain=gibbs`` h_n is drawn again from p(h|v_n), and nothing is kept for the examples.
-    Neither a posterior network nor the free energy is needed. If several processes share a minibatch, each keeps a copy
-    of all particles. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps for both kinds of particles.
+    The particles count as constants in the gradient, which tends to the gradient of -log p(v) if the particles keep up
+    with theta. Each iteration moves the particles of its minibatch and the particles of the model by a few steps. All
+    particles are kept from one iteration to the next, and in checkpoints. The h_n take the memory of n_train x m
+    numbers, where m is the number of latents. With ``chain=gibbs`` h_n is drawn again from p(h|v_n), and nothing is
+    kept for the examples. Neither a posterior network nor the free energy is needed. If several processes share a
+    minibatch, each keeps a copy of all particles. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps
+    for both kinds of particles.
 
     Args:
         energy: The model, with the energy E(v, h).
@@ -101,7 +102,7 @@ class ParticleML(ContrastiveDivergence):
         self.register_buffer("latents", drawn.to(self.latents))
 
     def persistent_buffers(self) -> dict[str, Tensor]:
-        """Return the particles of the model and the particles h_n of the training examples."""
+        """Return the particles that sample the model, and the particles h_n of the training examples."""
         return {**super().persistent_buffers(), **{name: self.get_buffer(name) for name in self.per_example}}
 
     @staticmethod
@@ -131,7 +132,7 @@ class ParticleML(ContrastiveDivergence):
 
     @staticmethod
     def _indices(state: TrainState, v: Tensor) -> Tensor:
-        """Return the training-split indices of the whole minibatch, of which ``v`` is the share of this process."""
+        """Return the indices of the minibatch's examples in the training split, for the examples of all processes."""
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
 
     def failure_hint(self, quantity: str) -> str | None:

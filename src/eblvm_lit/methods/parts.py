@@ -1,4 +1,4 @@
-"""The parts of a method, which metrics, figures and samplers use."""
+"""The components of a method that metrics, figures and samplers use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MethodParts"]
 
 
 class MethodParts(NamedTuple):
-    """The networks that a method trains, and the losses that it minimises; missing ones are None.
+    """The networks and losses of a method. A network or a loss that the method does not have is None.
 
     Attributes:
         energy: The energy E(v, h) or F(v); None for a method without an energy, such as the VAE.

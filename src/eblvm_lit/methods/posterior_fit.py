@@ -87,9 +87,10 @@ class PosteriorFit:
         self.view = view
 
     def noise(self, v: Tensor, n: int, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of n evaluations of the lower loss G: the latents' noise and the noise that perturbs the data.
+        """Draw the noise for n evaluations of the lower loss G: noise for the latents and noise for the data.
 
-        The noise of the data is only drawn if ``lower_noise`` is ``fresh`` and the objective perturbs the data.
+        The noise that perturbs the data is only drawn if ``lower_noise`` is ``fresh`` and the objective perturbs the
+        data.
         """
         objective = self.objective
         data = {}
@@ -98,7 +99,7 @@ class PosteriorFit:
         return {"data": data, "latent": self.posterior.noise((n, self.divergence.n_particles), v, generator)}
 
     def points(self, v: Tensor, noise: Any, i: int) -> tuple[Tensor, Tensor | float]:
-        """Return the points, with their weights, at which the lower loss G is evaluated for the i-th draw of noise."""
+        """Return the points at which the lower loss G is evaluated with the i-th draw of noise, and their weights."""
         if "points" in noise:
             return noise["points"], noise["weight"]
         if self.objective is None:
@@ -127,7 +128,7 @@ class PosteriorFit:
         return weight * self.divergence.loss(energy, bind(self.posterior, phi), points, noise["latent"][i])
 
     def information_product(self, phi: Params, w: Params, v: Tensor, noise: Any) -> Params:
-        r"""Multiply the Fisher information of q by a vector w of the same structure as phi.
+        r"""Multiply the Fisher information of q by a vector w that has the same structure as phi.
 
         The product is :math:`E_v [J^\top \mathcal{I} J w]`, where J is the Jacobian of q's distribution parameters in
         phi and :math:`\mathcal{I}` is the Fisher information about them.

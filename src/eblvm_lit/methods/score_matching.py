@@ -73,7 +73,7 @@ class ScoreMatching(LossMethod):
         return MethodParts(energy=self.objective.of_data(self.energy), objective=self.objective)
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of the objective and of the score."""
+        """Draw the random numbers that the objective and the score estimator need."""
         data = self.objective.noise(v, (), generator)
         return {"data": data, "score": self.score.noise(self.energy, None, v, generator)}
 

@@ -1,4 +1,4 @@
-"""The state that an iteration of a method changes, and the groups of parameters that its optimizers update."""
+"""The training state, which each iteration changes, and the groups of parameters that the optimizers update."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The training state, which an iteration maps, together with a minibatch and noise, to the next state.
+    """The training state of a method. An iteration computes the next state from this state, a minibatch and noise.
 
     Attributes:
         params: The parameters of each network, by the network's name: ``theta``, ``phi``, ...
@@ -107,7 +107,7 @@ class TrainState(NamedTuple):
     def record(self) -> dict[str, Tensor]:
         """Return a dict of the loss, gradient norm and diagnostics of each group's last step.
 
-        The keys are ``<group>_<quantity>``. The gradient norm is that before clipping.
+        The keys are ``<group>_<quantity>``. Gradient norms are computed before clipping.
         """
         found: dict[str, Tensor] = {}
         for name, last in self.steps.items():

@@ -1,4 +1,4 @@
-"""The method VaGES: score matching with variational estimates of the score and of its theta-gradient."""
+"""VaGES: score matching with variational estimates of the score and of its gradient with respect to theta."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class VaGES(LossMethod):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy, the objective, and the posterior with its divergence if there is one."""
+        """Return the energy, the objective and, if there is a posterior, the posterior and its divergence."""
         energy = self.objective.of_data(self.energy)
         posterior = None if self.posterior is None else self.objective.of_data(self.posterior)
         return super().parts._replace(energy=energy, posterior=posterior, objective=self.objective)
@@ -147,7 +147,7 @@ class VaGES(LossMethod):
         return score, s, loss
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the random numbers of one step on theta."""
+        """Draw the random numbers that one step on theta needs."""
         data = self.objective.noise(v, (), generator)
         return {"data": data, "latent": self.score.noise(self.energy, self.posterior, v, generator)}
 

@@ -24,7 +24,10 @@ class NoiseDistribution(nn.Module, ABC):
         """Create the buffers that :meth:`fit` fills, so that a checkpoint can be loaded into them."""
 
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Fit the distribution p_n to batches (B, *event) of the training split; called once, when a run starts."""
+        """Fit the distribution p_n to batches (B, *event) of the training split.
+
+        A run calls this method once, when it starts.
+        """
 
     def noise(self, shape: tuple[int, ...], v: Tensor, generator: torch.Generator) -> Tensor:
         """Draw standard normal numbers, shape (*shape, *v.shape), with v's dtype and device."""

@@ -1,4 +1,4 @@
-"""Normal noise distributions, a standard one and one fitted to the data."""
+"""Normal distributions of noise: the standard normal distribution, and a normal distribution fitted to the data."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class FittedNormal(NoiseDistribution):
     The closer p_n is to the data distribution, the more a model has to learn about the data to tell them from noise
     (Gutmann and Hyvarinen 2012). The data's covariance may be singular (pixels that never vary, fewer examples than
     dimensions), and N(m, C) then has no density. Standard deviations below ``min_std`` along the axes of C are
-    therefore raised to it, and the log says how many; the others are unchanged. m, Q and s are stored in buffers, and
-    so in checkpoints.
+    therefore raised to ``min_std``, and the log says how many of them. The other standard deviations are unchanged. m,
+    Q and s are stored in buffers, and so in checkpoints.
 
     Args:
         min_std: The smallest allowed standard deviation along any axis, in units of v.
@@ -76,25 +76,25 @@ class FittedNormal(NoiseDistribution):
         self.min_std = min_std
 
     def prepare(self, event_shape: tuple[int, ...]) -> None:
-        """Create the buffers of m and C with the values of N(0, I), unless the distribution has already been fitted."""
+        """Create buffers for the mean and covariance, with the values of N(0, I), unless they are already fitted."""
         if getattr(self, "fitted", False):
             return
         d = math.prod(event_shape)
         self.register_buffer("mean", torch.zeros(event_shape))
-        self.register_buffer("axes", torch.eye(d))  # the matrix Q of the eigenvectors of C
+        self.register_buffer("axes", torch.eye(d))  # the matrix Q, with eigenvectors of C as its columns
         self.register_buffer("std", torch.ones(d))
         self.register_buffer("fitted", torch.tensor(False))
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
-        """Compute the mean and covariance of the training split, unless they are known, e.g. from a checkpoint."""
+        """Compute the mean and covariance of the training split, unless they have been loaded from a checkpoint."""
         if self.fitted:
             return
         n = 0
-        total: Any = 0.0  # becomes a tensor with the first batch
+        total: Any = 0.0  # the first batch turns this number into a tensor
         products: Any = 0.0
         for batch in batches:
-            rows = batch.double().flatten(1)  # in float64, because subtracting the squared mean loses digits
+            rows = batch.double().flatten(1)  # float64 is used, because subtracting the squared mean below loses digits
             n = n + len(rows)
             total = total + rows.sum(0)
             products = products + rows.T @ rows

@@ -1,1 +1,1 @@
-"""Functionals of the score whose minimum is the data's distribution."""
+"""Training objectives: functionals of a model's score that are smallest for the distribution of the data."""

@@ -54,21 +54,21 @@ class Objective(ABC):
         """Compute the loss of each example, shape (B,), at the perturbed v."""
 
     def of_data(self, network: Module) -> Module:
-        """Return the energy or posterior of unperturbed data v, which metrics, figures and samplers use.
+        """Return the network (energy or posterior) that metrics, figures and samplers use for unperturbed data v.
 
         It is the trained network itself, unless the objective trains a network of perturbed data and their noise level.
         """
         return network
 
     def float32_reason(self) -> str | None:
-        """Return the reason why the objective needs float32 instead of mixed precision, or None.
+        """Return the reason why the objective needs float32, or None if mixed precision is accurate enough.
 
         A loss that differentiates the score takes second derivatives of E.
         """
         return None if self.pointwise else "as the objective takes second derivatives of the energy in v"
 
     def on_minibatch(self, minibatch: Minibatch) -> Objective:
-        """Return the objective for one minibatch.
+        """Return the objective to use on one minibatch.
 
         It is the objective itself, or, if the loss couples examples, a copy that knows the minibatch.
         """
@@ -80,8 +80,8 @@ class Objective(ABC):
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         """Compute the gradient of the summed loss with respect to the scores s at the perturbed v, shape (B, *event).
 
-        It is defined if the objective is ``pointwise``. This default uses autograd, which costs one pass more than a
-        closed form.
+        The gradient is defined if the objective is ``pointwise``. This default uses autograd, which costs one pass more
+        than a closed form.
 
         Raises:
             ConfigError: If the loss depends on more than the score's values.

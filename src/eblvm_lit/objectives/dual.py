@@ -1,4 +1,4 @@
-"""Dual score matching: at every noise level, both the score in v and the derivative in the level are learned."""
+"""Dual score matching, which learns the energy's derivatives with respect to v and to the noise level."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Dual(Objective):
     .. math:: \frac1d \| \sqrt t\, \nabla_{\tilde v} F - \epsilon \|^2
         + \lambda \left( \frac{1 - \|\epsilon\|^2 / d}{2} - \frac1d \frac{\partial F}{\partial \log t} \right)^2
 
-    At the optimum :math:`\nabla F = E[\epsilon | \tilde v] / \sqrt t` and :math:`\partial F / \partial t = d / (2t) -
-    E[\|\epsilon\|^2 | \tilde v] / (2t)`, so that the densities of all levels have the same normalising constant. Log t
-    is uniform: the B examples of a minibatch take equally spaced positions between t_min and t_max, shifted by one
-    random number. Reference: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310.
+    At the optimum :math:`\nabla F = E[\epsilon | \tilde v] / \sqrt t` and
+    :math:`\partial F / \partial t = d / (2t) - E[\|\epsilon\|^2 | \tilde v] / (2t)`, so that the densities of all
+    levels have the same normalising constant. The distribution of log t is uniform: the B examples of a minibatch take
+    equally spaced positions between t_min and t_max, shifted by one random number. Reference: Guth, Kadkhodaie and
+    Simoncelli 2025, arXiv 2506.05310.
 
     Args:
-        noise_range: The noise levels; the model's density of the data is that at the smallest one, t_min.
+        noise_range: The noise levels; the model's density of the data is its density at the smallest level, t_min.
         time_weight: The weight lambda of the derivative with respect to the level.
         unit_variance: Whether the first term is multiplied by (s^2 + t) / s^2, for data of standard deviation s. Its
             value is then 1 at every level if F is the energy of noised normal data of the same moments, so that no
@@ -71,7 +72,7 @@ class Dual(Objective):
         return {"eps": eps, "log_level": lowest + position * (highest - lowest)}
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
-        """Return w, which contains the noised data and their log levels log t, shape (B, n + 1)."""
+        """Return w, which contains the noised data and the logarithms log t of their noise levels, shape (B, n + 1)."""
         std = (noise["log_level"] / 2).exp().view(-1, *(1,) * (v.dim() - 1))
         return join_level(v + std * noise["eps"], noise["log_level"])
 
@@ -91,8 +92,8 @@ class Dual(Objective):
     def residuals(self, s: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         r"""Compute the two residuals of the loss from the score s = (s_v, s_t), shape (B, n + 1).
 
-        They are :math:`\sqrt t\, s_v + \epsilon`, shape (B, n), and :math:`\tfrac12 (1 - |\epsilon|^2 / d) + s_t / d`,
-        shape (B,).
+        The residuals are :math:`\sqrt t\, s_v + \epsilon`, shape (B, n), and
+        :math:`\tfrac12 (1 - |\epsilon|^2 / d) + s_t / d`, shape (B,).
         """
         of_v, of_level = split_level(s)
         eps = noise["eps"].flatten(1)

@@ -23,7 +23,7 @@ def stein_kernel(v: Tensor, s: Tensor, x: Tensor, t: Tensor, bandwidth: Tensor |
         k = \exp(-\|v - x\|^2 / 2 b^2)
 
     The mean of u over independent pairs of data is the squared discrepancy of the data from the distribution that has
-    this score. It is zero if the two distributions are equal. Reference: Liu et al. 2016, Eq. 8.
+    this score. The discrepancy is zero if the two distributions are equal. Reference: Liu et al. 2016, Eq. 8.
 
     Args:
         v: The first point of each pair, shape (*n, d).
@@ -101,7 +101,7 @@ class KSD(Objective):
         self.minibatch = WHOLE
 
     def on_minibatch(self, minibatch: Minibatch) -> KSD:
-        """Return the objective that forms its pairs of examples within this minibatch."""
+        """Return a version of the objective that forms pairs of the examples of this minibatch."""
         if minibatch is self.minibatch:
             return self
         own = KSD(bandwidth=self.bandwidth, pairs=self.pairs)
@@ -126,10 +126,10 @@ class KSD(Objective):
         return median_distance(self.minibatch.gather(v)) if self.bandwidth == "median" else self.bandwidth
 
     def _partners(self, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return all points of the minibatch, their scores, and a mask of their pairs with this process's points x.
+        """Return all points of the minibatch, their scores, and a mask of the points that are paired with x.
 
-        The n points and their scores have shape (n, d) each. The mask, shape (B, n), is 0 where a point would be
-        paired with itself and 1 elsewhere. s contains the scores of x.
+        x are the points of this process, and s are their scores. The n points of the minibatch and their scores have
+        shape (n, d) each. The mask, shape (B, n), is 0 where a point would be paired with itself and 1 elsewhere.
         """
         points, scores = self.minibatch.gather(torch.cat([x, s], 1)).chunk(2, 1)
         itself = torch.eye(len(points), dtype=x.dtype, device=x.device)
@@ -155,8 +155,8 @@ class KSD(Objective):
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         r"""Compute the gradient of the summed loss with respect to the scores s at v, shape (B, *event).
 
-        It is the mean of :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of v, with the Gaussian kernel k.
-        For the first half of a minibatch it is 0 in the one-sided form.
+        The gradient is the mean of :math:`2 (k\, s(v') + \nabla_{v'} k)` over the partners v' of v, with the Gaussian
+        kernel k. For the first half of a minibatch the gradient is 0 in the one-sided form.
         """
         x = v.flatten(1)
         t = s.flatten(1)

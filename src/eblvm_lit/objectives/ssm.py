@@ -52,7 +52,8 @@ class SSM(Objective):
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Draw the random projection directions ``u``, shape (*shape, B, *event)."""
         u = torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
-        # torch.sign is avoided, because sign(0) = 0 would drop a component; u = 0 has a probability of about 2^-24
+        # torch.where is used instead of torch.sign, because sign(0) = 0 would drop a component. The probability of an
+        # exact zero is about 2^-24.
         return {"u": u if self.projection == "gaussian" else torch.where(u >= 0, 1.0, -1.0).to(v.dtype)}
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:

@@ -20,8 +20,8 @@ from eblvm_lit.optimizers.schedules import Schedule
 __all__ = ["Adam"]
 
 # This constant is added to Adam's second moment before the square root, whose derivative at 0 is infinite. A second
-# moment is 0 if all gradients so far were exactly zero. The constant keeps the hypergradient through a step finite, and
-# is so far below eps^2 that no step changes.
+# moment is 0 if all gradients so far were exactly zero. With the constant, the hypergradient through a step stays
+# finite. The constant is so far below eps^2 that it changes no step.
 ROOT_FLOOR = 1e-30
 
 
@@ -49,7 +49,7 @@ class Adam(Optimizer):
         eps: The number that is added to the root of the second moment.
         weight_decay: The factor of the parameter in the term that is added to its gradient.
         schedule: The learning-rate schedule; constant if not given.
-        clip_norm: The largest norm of a gradient, to which larger ones are scaled down; null for no clipping.
+        clip_norm: The largest norm of a gradient, to which larger gradients are scaled down; null for no clipping.
 
     Example:
         >>> import torch
@@ -132,8 +132,8 @@ class Adam(Optimizer):
             own.append(g if g.stride() == p.stride() else torch.empty_like(p).copy_(g))
             first.append(m)
             second.append(s)
-        # The state has one step count for all parameters. The kernel needs a separate step count for each parameter,
-        # and on a GPU these must be float32.
+        # The state has one step count for all parameters, but the kernel needs a separate step count for each
+        # parameter. On a GPU the step counts must be float32.
         steps = list(state["step"].float().expand(len(own)).clone().unbind())
         beta1, beta2 = self.betas
         options = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": self.eps, "weight_decay": self.weight_decay}

@@ -60,11 +60,14 @@ class Optimizer(ABC):
 
     @abstractmethod
     def update(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Compute one step and return the new parameters and state, differentiable with respect to all arguments."""
+        """Compute one step, and return the new parameters and state.
+
+        Both are differentiable with respect to all arguments.
+        """
 
     @torch.no_grad()
     def update_(self, params: Params, grads: Params, state: State, lr: Tensor | float) -> tuple[Params, State]:
-        """Take one step in place, writing the result into the tensors of ``params`` and ``state``; return both."""
+        """Take one step in place: write the results into the tensors of ``params`` and ``state``, and return both."""
         moved, after = self.update(params, grads, state, lr)
         copy_tree(params, moved)
         copy_tree(state, after)

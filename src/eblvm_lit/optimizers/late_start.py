@@ -14,8 +14,8 @@ __all__ = ["LateStart"]
 class LateStart(Optimizer):
     """An optimizer whose first step leaves some parameters and their moments unchanged.
 
-    Afterwards the step count of these parameters is one lower than that of the others. PyTorch's optimizers treat
-    parameters that have no gradient yet in the same way.
+    Afterwards the step count of these parameters is one lower than the step count of the others. PyTorch's optimizers
+    treat parameters that have no gradient yet in the same way.
 
     Args:
         rule: The optimizer that computes the steps.

@@ -67,7 +67,8 @@ class Step(Schedule):
     Args:
         factor: The factor by which the rate is multiplied.
         n_stages: The number of stages of ``total // n_stages`` iterations, after each of which the rate is multiplied.
-            If the division leaves a remainder, these last iterations have a further factor, or several.
+            If the division leaves a remainder, the rate of the remaining iterations is multiplied again, once or
+            several times.
 
     Example:
         >>> [round(Step(factor=0.1, n_stages=2)(1.0, i, 4), 3) for i in range(4)]
@@ -109,7 +110,7 @@ class Exponential(Schedule):
 class Warmup(Schedule):
     """A schedule that raises the learning rate linearly from almost zero to the value of another schedule.
 
-    Without it, an energy with a high initial learning rate can change faster than its posterior follows, and the
+    Without the rise, an energy with a high initial learning rate can change faster than its posterior follows, and the
     posterior's particles then diverge.
 
     Args:

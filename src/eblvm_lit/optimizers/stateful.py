@@ -1,4 +1,4 @@
-"""The optimizer that Lightning sees, which stores the state of a functional optimizer."""
+"""The PyTorch optimizer that Lightning receives, which stores the state of a functional optimizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
     """A PyTorch optimizer that stores a functional optimizer's state, so that Lightning can save and restore it.
 
     The closure given to :meth:`step` performs the update: it runs a whole iteration, with all levels, as one function.
-    Of the optimizers of several levels only one has its ``step`` called, and Lightning counts those calls.
+    If a method has several optimizers, only the ``step`` of one of them is called, and Lightning counts these calls.
 
     Args:
         params: The parameters that the optimizer updates, by name.
@@ -41,7 +41,7 @@ class StatefulOptimizer(torch.optim.Optimizer):
         self._first()["n_steps"] = state["step"]
 
     def _first(self) -> dict[str, Any]:
-        """Return the stored state of the first parameter, which also contains the step count of all parameters.
+        """Return the stored state of the first parameter, which also contains the step count that all parameters share.
 
         The count is named ``n_steps``, because PyTorch and Lightning would leave an entry named ``step`` on the CPU
         when a run resumes on a GPU.

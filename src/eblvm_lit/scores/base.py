@@ -1,4 +1,4 @@
-"""The base class of score estimators: exact, importance-sampled and variational ones."""
+"""The base class of score estimators, which are exact, importance-sampled or variational."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ScoreEstimator(ABC):
         """Raise a ConfigError if this estimator cannot estimate the score of this energy.
 
         Raises:
-            ConfigError: If the estimator does not support the energy. The message names methods that do.
+            ConfigError: If the estimator does not support the energy. The message names methods that support it.
         """
 
     def noise(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Any:
@@ -46,7 +46,7 @@ class ScoreEstimator(ABC):
 
     @abstractmethod
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> ScoreFunction:
-        """Return a function that estimates the score at points (B, *event), using latents drawn given v (B, *event)."""
+        """Return a function that estimates the score at points x (B, *event) from latents drawn given v (B, *event)."""
 
     def smooth(self, energy: Energy, posterior: Posterior | None, v: Tensor) -> Tensor:
         """Return a deterministic approximation of the score at v, shape (B, *event).

@@ -1,4 +1,4 @@
-"""The surrogate score of bi-level score matching: the v-gradient of -E - log q at one latent drawn for each v."""
+"""The surrogate score of bi-level score matching: the v-gradient of -E - log q at one sampled latent for each v."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eblvm_lit.posteriors.base import DistributionParams, Posterior
 
 __all__ = ["BilevelScore", "Refinement"]
 
-# Maps v, the energy E(v, .) as a function of h, and the parameters of q(h|v) to the parameters of another distribution
-# in q's family.
+# A function that refines q(h|v). It maps v, the energy E(v, .) as a function of h, and the parameters of q(h|v) to the
+# parameters of another distribution in q's family.
 Refinement = Callable[[Tensor, LatentEnergy, DistributionParams], DistributionParams]
 
 

@@ -14,7 +14,7 @@ __all__ = ["Exact", "ExactScore"]
 
 
 class ExactScore:
-    r"""The marginal score of an energy with a tractable free energy, as a score function.
+    r"""The exact marginal score of an energy with a tractable free energy.
 
     .. math:: s(v) = -\nabla_v F(v)
 
@@ -67,5 +67,5 @@ class Exact(ScoreEstimator):
         return ExactScore(energy)
 
     def smooth(self, energy: MarginalEnergy, posterior: None, v: Tensor) -> Tensor:
-        """Return the exact score at v, shape (B, *event); it is deterministic."""
+        """Return the exact score at v, shape (B, *event), which is deterministic."""
         return energy.score(v)

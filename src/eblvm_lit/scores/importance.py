@@ -1,4 +1,4 @@
-"""The score of an importance-sampled free energy."""
+"""The score of a free energy that is estimated by importance sampling."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from eblvm_lit.samplers.langevin import Langevin
 
 __all__ = ["ExactParticles", "Particles", "PosteriorParticles", "RefinedParticles"]
 
-# Posterior latents are of order one, so a root mean square above this value means divergence.
+# Posterior latents are of order one. If their root mean square exceeds this value, the Langevin steps have diverged.
 DIVERGED = 1e4
 
 
@@ -47,16 +47,16 @@ class Particles(ABC):
         """Turn the noise into latents h given v, shape (*shape, B, H)."""
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
-        """Return a dict from names to the diagnostics of the drawn latents h that a run records."""
+        """Return a dict of the diagnostics of the drawn latents h, which a run records."""
         return {}
 
     def failure_hint(self) -> str | None:
-        """Return advice to show if a diagnostic is not finite, or None if there is none."""
+        """Return advice that is shown if a diagnostic is not finite, or None if there is no advice."""
         return None
 
 
 class PosteriorParticles(Particles):
-    """Latents drawn from the posterior q(h|v); binary latents are relaxed if the posterior relaxes its samples.
+    """Latents drawn from the posterior q(h|v). Binary latents are relaxed if the posterior relaxes its samples.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -70,7 +70,7 @@ class PosteriorParticles(Particles):
     def noise(
         self, energy: Energy, posterior: Posterior, shape: tuple[int, ...], v: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """Draw the noise of the posterior's samples."""
+        """Draw the noise from which samples of the posterior are computed."""
         return posterior.noise(shape, v, generator)
 
     def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class RefinedParticles(Particles):
 class ExactParticles(Particles):
     """Latents drawn from the exact posterior p(h|v), for a model that can sample it.
 
-    The result is an upper bound on what any learned q(h|v) can achieve.
+    Results with these latents show the best that a learned q(h|v) could achieve.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -168,7 +168,7 @@ class ExactParticles(Particles):
         v: Tensor,
         generator: torch.Generator,
     ) -> Tensor:
-        """Draw the noise of samples from p(h|v)."""
+        """Draw the noise from which latents h ~ p(h|v) are computed."""
         return energy.latent_noise((*shape, len(v)), v, generator)
 
     def draw(self, energy: ConditionalEnergy, posterior: Posterior | None, v: Tensor, noise: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-r"""The variational estimates of the marginal score and of its theta-gradient.
+r"""The variational estimates of the marginal score and of its gradient with respect to theta.
 
 With :math:`\ell = -E` and :math:`h_1, \dots, h_L \sim q(h|v)`:
 
@@ -38,7 +38,8 @@ __all__ = [
     "vages_product",
 ]
 
-# The indices of the particle sets used by the score, the mean term and the covariance term, in this order.
+# For each value of the argument ``sets``: the indices of the particle sets that the score, the mean term of VaGES and
+# the covariance term of VaGES use.
 SETS = {"separate": (0, 1, 2), "coupled": (0, 1, 1), "shared": (0, 0, 0)}
 
 
@@ -144,7 +145,7 @@ class Biased(Covariance):
 
 
 class Dropped(Covariance):
-    """An ablation with zero particle weights, which drop the covariance term from the theta-gradient.
+    """An ablation in which all particle weights are zero, so that the theta-gradient has no covariance term.
 
     Example:
         >>> Dropped().weights(torch.tensor([1.0, 3.0]))
@@ -183,7 +184,8 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
         >>> vages_product(GRBM(v_dim=2, h_dim=3), v, v, h, h, Unbiased()).shape
         torch.Size([5])
     """
-    # If the mean and covariance terms share their particles, the energy is evaluated only once at these particles.
+    # If the mean term and the covariance term share their particles, the energy is evaluated only once at these
+    # particles.
     both = h if h is h_cov else torch.cat([h, h_cov])
     value, slope = energy.slope(lambda energy_at_v: -energy_at_v(both), v, z.detach())
     n = len(h_cov)
@@ -192,9 +194,10 @@ def vages_product(energy: Energy, v: Tensor, z: Tensor, h: Tensor, h_cov: Tensor
 
 
 class VariationalFunction:
-    """The estimates, with fixed particles, of the score by VaES and of its theta-gradient, times a vector, by VaGES.
+    """A score function with fixed particles, which estimates the score by VaES.
 
-    If the particle sets are separate, the product of VaES and VaGES is unbiased whenever each of the two is.
+    It also multiplies the score's theta-gradient, estimated by VaGES, by a vector. If the particle sets are separate,
+    the product of VaES and VaGES is unbiased whenever each of the two is.
 
     Args:
         estimator: The estimator, which says how the score and the covariance are estimated.
@@ -232,7 +235,7 @@ class VariationalFunction:
 
 
 class VariationalScore(ScoreEstimator):
-    r"""The estimator of the score by VaES and of its theta-gradient by VaGES.
+    r"""An estimator that computes the score by VaES and the score's theta-gradient by VaGES.
 
     It uses three sets of particles: for the score, for the mean term and for the covariance term of VaGES. If the sets
     are separate, the product of VaES and VaGES is unbiased whenever each of the two is.
@@ -295,7 +298,7 @@ class VariationalScore(ScoreEstimator):
         """Raise a ConfigError if the source of particles cannot sample the latents of this energy.
 
         Raises:
-            ConfigError: If the source does not support the energy. The message names sources that do.
+            ConfigError: If the source does not support the energy. The message names sources that support it.
         """
         self.particles.check(energy)
 
@@ -305,7 +308,7 @@ class VariationalScore(ScoreEstimator):
         return self.particles.noise(energy, posterior, (n_sets * self.n_particles,), v, generator)
 
     def function(self, energy: Energy, posterior: Posterior | None, v: Tensor, noise: Any) -> VariationalFunction:
-        """Return the estimates VaES and VaGES with particle sets that are drawn given v in one pass."""
+        """Draw all particle sets given v in one pass, and return the estimates VaES and VaGES with these particles."""
         drawn = self.particles.draw(energy, posterior, v, noise).split(self.n_particles)
         return VariationalFunction(self, energy, posterior, tuple(drawn[i] for i in self.sets))
 

@@ -1,4 +1,4 @@
-"""The base of methods with a generator: BiDVL, and its baselines VAE and SN-GAN."""
+"""The base class of methods with a generator: BiDVL, and its baselines VAE and SN-GAN."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from eblvm_lit.utils.digest import digest
 
 __all__ = ["GeneratorMethod", "Networks", "Noise", "Samples", "TermFunction", "TermGradient", "Terms"]
 
-# The random numbers of a step by name, standard normal with shape (B, H): the generator's latents h_hat, and the noise
-# eps and eps_hat for the encoder's latents at v and at v_hat. If v_hat = G(h_hat) has already been computed, it is
-# also included, with shape (B, *event).
+# The random numbers of one optimizer step: a dict of standard normal tensors of shape (B, H). ``h_hat`` are the
+# generator's latents. ``eps`` is the noise of the encoder's latents at the data v, and ``eps_hat`` is their noise at
+# the samples v_hat. If the samples v_hat = G(h_hat) have already been computed, the dict also contains them, with shape
+# (B, *event).
 Noise = dict[str, Tensor]
-# The terms of a loss by name, each of shape (B,).
+# The terms of a loss: a dict from the name of a term to its values, shape (B,).
 Terms = dict[str, Tensor]
 
 
@@ -48,7 +49,8 @@ class Networks(NamedTuple):
     A network that a baseline does not have is None.
     """
 
-    energy: Any  # not Optional, because constructors check that the method has all networks that its loss uses
+    # Annotated as Any, not as Optional: constructors check that the method has all networks that its loss uses.
+    energy: Any
     encoder: Any
     frozen_encoder: Any
     generator: nn.Module
@@ -64,7 +66,8 @@ class Samples(NamedTuple):
 
     Attributes:
         v_hat: The samples G(h_hat), a constant of shape (B, *event).
-        pull: A function that maps a gradient in v_hat to the gradient in the generator's parameters, by name.
+        pull: A function that maps a gradient with respect to v_hat to the gradient with respect to the generator's
+            parameters, by name.
         buffers: The generator's buffers after the pass, by name.
     """
 
@@ -74,13 +77,13 @@ class Samples(NamedTuple):
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-# The number and size of the batches of prior latents from which the generator's batch-normalisation statistics for
-# sampling are computed. More batches do not improve the samples: the classifier distance of 1,000 samples of
-# bidvl_mnist is 9.7 with 20 batches and 9.8 with 100 batches.
+# The generator's batch-normalisation statistics for sampling are computed from this number of batches of prior latents,
+# each of this size. More batches do not improve the samples: the classifier distance of 1,000 samples of bidvl_mnist is
+# 9.7 with 20 batches and 9.8 with 100 batches.
 STATISTICS_BATCHES = 20
 STATISTICS_BATCH_SIZE = 100
-# A function of networks, data and noise. It returns two dictionaries of terms, each of shape (B,), by name: the terms
-# whose sum is the loss, and further terms to log.
+# A function that computes the terms of a loss from networks, data and noise. It returns two dicts: the first contains
+# the terms whose sum is the loss, and the second contains further terms, which are only logged.
 TermFunction = Callable[[Networks, Tensor, Noise], tuple[Terms, Terms]]
 
 
@@ -101,17 +104,19 @@ class TermGradient(NamedTuple):
 
 
 class GeneratorMethod(Method):
-    """The base class of methods with a generator, an energy and an encoder; baselines lack the energy or the encoder.
+    """The base class of BiDVL, which has a generator, an energy and an encoder, and of its baselines.
 
-    Each step decreases a sum of named terms. The energy's parameters are ``theta``. The parameters of encoder and
-    generator are ``omega``; one optimizer updates both. A forward pass in training changes the running statistics of
-    batch normalisation and the vectors of the spectral norms. A step keeps these changes only for the network that it
-    updates; the buffers of the other networks stay as they are, like their parameters.
+    The baselines have a generator, but the VAE has no energy and SN-GAN has no encoder. Each step decreases a sum of
+    named terms. The energy's parameters are ``theta``. The parameters of encoder and generator are ``omega``; one
+    optimizer updates both. A forward pass in training changes the running statistics of batch normalisation and the
+    vectors of the spectral norms. A step keeps these changes only for the network that it updates; the buffers of the
+    other networks stay as they are, like their parameters.
 
     The generator has two sets of batch-normalisation statistics, because latents from the encoder and from the prior
-    are distributed differently. Its running statistics are computed at h ~ q(h|v) and used for reconstructions. Those
-    of :meth:`prior_statistics` are computed at h ~ N(0, I) and used for samples. With one set for both, ``bidvl_mnist``
-    had a classifier distance of 59 instead of 9.7, and a reconstruction error of 0.186 instead of 0.160.
+    are distributed differently. Its running statistics are computed at h ~ q(h|v) and used for reconstructions. The
+    statistics of :meth:`prior_statistics` are computed at h ~ N(0, I) and used for samples. With one set of statistics
+    for both purposes, ``bidvl_mnist`` had a classifier distance of 59 instead of 9.7, and a reconstruction error of
+    0.186 instead of 0.160.
 
     Args:
         generator: The generator G(h; omega_2), a module that maps h (B, H) to v (B, *event).
@@ -159,8 +164,8 @@ class GeneratorMethod(Method):
     def prior_statistics(self) -> Params:
         """Return the generator's batch-normalisation statistics for latents h ~ N(0, I), keyed by buffer name.
 
-        They are a function of the parameters and of the method's seed. They are computed in the first call and in the
-        first call after each change of the parameters, unless they were loaded together with the parameters.
+        The statistics depend only on the parameters and on the method's seed. They are computed in the first call and
+        in the first call after each change of the parameters, unless they were loaded together with the parameters.
         """
         key = digest(self.generator)
         if self._prior_statistics is None or self._prior_statistics[0] != key:
@@ -180,7 +185,7 @@ class GeneratorMethod(Method):
         self._prior_statistics = digest(self.generator), values
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the batch-normalisation statistics to the checkpoint, so that loading need not recompute them."""
+        """Store the batch-normalisation statistics in the checkpoint, so that loading need not recompute them."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[PRIOR_STATISTICS] = self.prior_statistics()
 
@@ -214,7 +219,7 @@ class GeneratorMethod(Method):
     @property
     @abstractmethod
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dict from the name of each optimizer step to the function that computes the terms of its loss."""
+        """Return a dict that maps the name of each optimizer step to a function that computes its loss terms."""
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
         """Draw the samples' latents ``h_hat`` and the encoder's noise ``eps`` and ``eps_hat``, each of shape (B, H)."""
@@ -223,7 +228,7 @@ class GeneratorMethod(Method):
             noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
         return noise
 
-    # ------------------------------------------------------------------ steps
+    # ------------------------------------------------------------------ the steps of an iteration
 
     def generate(self, state: TrainState, noise: Noise) -> Samples:
         """Generate samples v_hat = G(h_hat) from the latents h_hat with one forward pass of the generator G.
@@ -244,7 +249,7 @@ class GeneratorMethod(Method):
     ) -> TrainState:
         """Take one optimizer step on a parameter group to decrease the sum of the step's loss terms.
 
-        The updated network keeps the changes of its buffers, the other networks do not.
+        The updated network keeps the changes of its buffers. The other networks do not keep theirs.
         """
         found = self.gradient(state, name, v, noise, samples)
         return self.update(state, name, found.loss, found.grads, found.record, found.buffers)
@@ -285,7 +290,8 @@ class GeneratorMethod(Method):
         own = group.of(state.params[network])
         moving = given if moves_generator else {}
         (grads, back), (value, (record, buffers)) = grad_and_value(loss, argnums=(0, 1), has_aux=True)(own, moving)
-        if back and samples is not None:  # backpropagate the gradient in v_hat through the pass that generated v_hat
+        # Backpropagate the gradient with respect to v_hat through the forward pass that generated v_hat.
+        if back and samples is not None:
             for key, g in samples.pull(back["v_hat"]).items():
                 grads[f"generator.{key}"] = g + grads[f"generator.{key}"]
         kept = prefixed(f"{network}.{prefix}", part(buffers, prefix))
@@ -294,7 +300,7 @@ class GeneratorMethod(Method):
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
     ) -> tuple[Networks, dict[str, Params]]:
-        """Return the networks with the given parameters and copied buffers, and also the copies of the buffers.
+        """Build the networks with the given parameters and copies of the buffers; return the networks and the copies.
 
         The forward passes of the networks change the copies, which are keyed by the name of the network.
 
@@ -309,8 +315,8 @@ class GeneratorMethod(Method):
         moved = {}
         for name in params:
             moved[name] = clone_buffers(part(state.buffers, f"{name}."))
-        # If there is an encoder, the generator's running statistics come from its passes at h ~ q(h|v), not from these
-        # samples.
+        # If there is an encoder, the generator's running statistics must come from forward passes at h ~ q(h|v). The
+        # statistics from the forward pass that generated these samples are then not kept.
         if samples is not None and "encoder" not in self.omega:
             moved["omega"] |= prefixed("generator.", clone_buffers(samples.buffers))
         omega = bind(self.omega, {**params["omega"], **moved["omega"]})

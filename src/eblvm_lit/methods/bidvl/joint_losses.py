@@ -1,4 +1,4 @@
-"""BiDVL's losses for a joint energy E(v, h), in place of a marginal energy E'(v) with an encoder q(h|v)."""
+"""BiDVL's losses for models with a joint energy E(v, h) of data and latents; usually the energy is E'(v)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CanonicalJoint", "SymmetricJoint"]
 
 
 class SymmetricJoint(BiDVLLoss):
-    r"""The losses of the symmetric divergence for a joint energy E(v, h), used in an ablation of Kan et al. 2022.
+    r"""The losses of the symmetric divergence for a joint energy E(v, h), from an ablation of Kan et al. 2022.
 
     .. math:: E_{q(v) q(h|v)} [\log q(h|v) + E(v, h)] + E_{\hat h} E(G(\hat h), \hat h) + A + C
 
@@ -29,24 +29,25 @@ class SymmetricJoint(BiDVLLoss):
     joint = True
 
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Compute the energies of data with encoded latents, and of samples with their latents, each of shape (B,).
+        """Compute the energies E(v, h) of data and E(v_hat, h_hat) of samples, each of shape (B,).
 
-        The latents and, unless ``noise`` contains them, the samples are constants: gradients go only to the energy.
+        The latents h of the data are drawn from the encoder. The latents and, unless ``noise`` contains them, the
+        samples are constants: gradients go only to the energy.
         """
         h = networks.encoder.rsample(v, noise["eps"]).detach()
         v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
         return networks.energy(v, h), networks.energy(v_hat, noise["h_hat"])
 
     def canonical(self, networks: Networks, v: Tensor, v_hat: Tensor, noise: Noise) -> Terms:
-        """Compute the lower-level terms of the canonical divergence.
+        """Compute the terms of the canonical divergence, which the lower level minimises.
 
-        The entropy of the generator's distribution is left out, because this distribution has no tractable density.
+        The entropy of the generator's distribution is left out, because the distribution has no tractable density.
         """
         h, log_q = networks.encoder.rsample_and_log_prob(v, noise["eps"])
         return {"posterior": log_q + networks.energy(v, h), "energy": networks.energy(v_hat, noise["h_hat"])}
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the lower-level terms: those of the canonical divergence, and the terms A and C."""
+        """Compute the terms of the lower-level loss: the terms of the canonical divergence, and the terms A and C."""
         v_hat = networks.samples(noise)
         return {
             **self.canonical(networks, v, v_hat, noise),
@@ -56,7 +57,9 @@ class SymmetricJoint(BiDVLLoss):
 
 
 class CanonicalJoint(SymmetricJoint):
-    r"""The losses of the canonical divergence for a joint energy: adversarial variational inference and learning.
+    r"""The losses of adversarial variational inference and learning (AdVIL), which has a joint energy E(v, h).
+
+    They belong to the canonical divergence:
 
     .. math:: E_{q(v) q(h|v)} [\log q(h|v) + E(v, h)] + E_{\hat h} E(G(\hat h), \hat h)
 
@@ -75,5 +78,5 @@ class CanonicalJoint(SymmetricJoint):
         super().__init__(ratio=ConstantRatio(scale=0.0), critic_loss=critic_loss, latent_weight=0.0)
 
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
-        """Compute the lower-level terms, which are only those of the canonical divergence."""
+        """Compute the terms of the lower-level loss, which are only the terms of the canonical divergence."""
         return self.canonical(networks, v, networks.samples(noise), noise)

@@ -1,11 +1,11 @@
-"""The losses of BiDVL and of SN-GAN: the paper's terms A to E, and the sums of them that each variant minimises.
+"""The losses of BiDVL and of SN-GAN. Each variant minimises sums of some of the terms A to E of BiDVL's paper.
 
 v ~ q(v) are the data and h ~ q(h|v; omega_1) their latents; h_hat ~ N(0, I) are the generator's latents and
 v_hat = G(h_hat; omega_2) its samples. Each term has one value for each example, shape (B,). The terms of the lower
 level are A, the reconstruction of v and the divergence of q(h|v) from the prior, weighted by r(v); B, the energy of
-v_hat; and C, the error of the encoder's latents at v_hat. The terms of the upper level are D, the energy of v minus
-that of v_hat; and E, which has the opposite gradient of C for the encoder. Reference for all: Kan et al. 2022, Eq. 11
-to 14, and code.
+v_hat; and C, the error of the encoder's latents at v_hat. The terms of the upper level are D, the energy of v minus the
+energy of v_hat; and E, whose gradient with respect to the encoder is minus the gradient of C. Reference for all: Kan
+et al. 2022, Eq. 11 to 14, and code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
 def prior_divergence(q_params: DistributionParams) -> Tensor:
     r"""Compute the KL divergence of the encoder's distribution q(h|v) from the prior, the second part of term A.
 
-    At v_hat it replaces term E in :class:`FullLatentTerm`.
+    Evaluated at v_hat, this divergence replaces term E in :class:`FullLatentTerm`.
 
     .. math:: KL(N(\mu, \sigma^2) \| N(0, I)) = \tfrac12 \sum_j (\mu_j^2 + \sigma_j^2 - \log \sigma_j^2 - 1)
 
@@ -146,7 +146,7 @@ class BiDVLLoss:
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """Compute the reconstruction term A, the energy term B and the latent term C at data v (B, *event).
 
-        Their sum is the loss of encoder and generator.
+        The sum of the three terms is the loss of encoder and generator.
         """
         v_hat = networks.samples(noise)
         return {
@@ -158,13 +158,13 @@ class BiDVLLoss:
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         """Compute the energies of data v (B, *event) and of samples, each of shape (B,).
 
-        Gradients go to the samples only if ``noise`` contains them; otherwise they are constants.
+        Gradients go to the samples only if ``noise`` contains the samples. Otherwise the samples are constants.
         """
         v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
         return networks.energy.free_energy(v), networks.energy.free_energy(v_hat)
 
     def upper(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Terms, Terms]:
-        """Compute the loss that trains the energy, and, as a value to log, the energy gap between data and samples."""
+        """Compute the loss that trains the energy, and the energy gap between data and samples, which is logged."""
         real, fake = self.energies(networks, v, noise)
         return {"critic_loss": CRITIC_LOSSES[self.critic_loss](real, fake)}, {"energy_gap": real - fake}
 
@@ -188,11 +188,11 @@ class BiDVLLoss:
         }
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """Return the encoder's estimate of the latents of samples v_hat (B, *event), shape (B, H)."""
+        """Estimate the latents of the samples v_hat (B, *event) by the encoder's mean, shape (B, H)."""
         return networks.frozen_encoder.mean(v_hat)
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        r"""Compute the latent term C, a weighted squared error of the encoder's estimate of the samples' latents.
+        r"""Compute the latent term C, the weighted squared error of the latents that the encoder finds from samples.
 
         .. math:: C = c \|\hat\mu(\hat v) - \hat h\|^2
 
@@ -204,7 +204,7 @@ class BiDVLLoss:
 
 
 class OffsetLatentTerm(BiDVLLoss):
-    """The losses of the offset variant (the default), in which term C, the latent error, trains only the generator.
+    """The losses of the default variant: term C, the error of the encoder's latents, trains only the generator.
 
     For the encoder, terms C and E have opposite gradients, so both are left out. Upper level: D trains psi'. Lower
     level: A trains omega_1 and omega_2; B trains omega_2; C, evaluated at the encoder's mean, trains omega_2.
@@ -217,7 +217,7 @@ class OffsetLatentTerm(BiDVLLoss):
 
 
 class FullLatentTerm(BiDVLLoss):
-    """The losses of the complete variant, in which term C, the latent error, trains the generator and the encoder.
+    """The losses of the complete variant: term C, the error of the encoder's latents, trains generator and encoder.
 
     In the upper level a regulariser of the encoder at samples replaces term E. Upper level: D trains psi'; the
     divergence of q(h|v_hat) from the prior, divided by dim h, trains omega_1. Lower level: A trains omega_1 and
@@ -232,17 +232,17 @@ class FullLatentTerm(BiDVLLoss):
     regularises_encoder = True
 
     def encoded(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Tensor:
-        """Draw latents from the encoder's distribution q(h|v_hat) of samples v_hat (B, *event), shape (B, H)."""
+        """Draw latents from the encoder's distribution q(h|v_hat) for the samples v_hat (B, *event), shape (B, H)."""
         return networks.encoder.rsample(v_hat, noise["eps_hat"])
 
     def upper_encoder(self, networks: Networks, noise: Noise) -> Terms:
-        """Compute the loss that regularises the encoder at samples v_hat; it replaces the paper's term E."""
+        """Compute the loss that regularises the encoder at samples v_hat, in place of the paper's term E."""
         q_params = networks.encoder.distribution_params(networks.samples(noise).detach())
         return {"prior": prior_divergence(q_params) / q_params[0].shape[-1]}
 
 
 class NoLatentTerm(BiDVLLoss):
-    """The losses of the variant that omits terms C and E, the two terms that concern the latents of samples.
+    """The losses of the variant without terms C and E, the two terms that concern the latents of samples.
 
     Upper level: D trains psi'. Lower level: A trains omega_1 and omega_2; B trains omega_2. Reference: Kan et al. 2022,
     table 6.
@@ -253,7 +253,7 @@ class NoLatentTerm(BiDVLLoss):
     """
 
     def latent(self, networks: Networks, v_hat: Tensor, noise: Noise) -> Terms:
-        """Return no terms, because this variant omits the latent error, term C."""
+        """Return an empty dict, because this variant omits term C, the error of the encoder's latents."""
         return {}
 
 

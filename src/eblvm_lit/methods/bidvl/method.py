@@ -41,15 +41,15 @@ class BiDVL(GeneratorMethod):
         generator: The generator G(h; omega_2), a module that maps h (B, H) to v (B, *event).
         loss: The losses of both levels.
         optimizer: The optimizer of psi' in the upper level.
-        lower_optimizer: The optimizer of omega in the lower level, and of the encoder's step in the upper level;
-            ``optimizer`` if not given.
+        lower_optimizer: The optimizer of omega in the lower level, and of the encoder's step in the upper level; the
+            same as ``optimizer`` if not given.
         encoder_optimizer: The optimizer of the encoder's step in the upper level, if the loss has such a step.
             ``shared``, as in the authors' code, is the lower level's optimizer, which receives a zero gradient for the
             generator. Its moments and weight decay still change the generator, except in the very first step. ``own``
             is an optimizer with separate moments.
         n_lower_steps: The number K of steps on omega in each iteration.
-        n_unroll: The number N of unrolled lower steps that the upper gradient differentiates through. Each costs more
-            than a real step and stays in memory. The published results use none.
+        n_unroll: The number N of unrolled lower steps that the upper gradient differentiates through. Each unrolled
+            step costs more than a real step and stays in memory. The published results use no unrolled steps.
         upper_first: Whether the upper level comes before the lower level, as in the authors' code, or after it, as in
             Algorithm 1.
         share_latents: Whether the upper level and the first lower step use the same h_hat, and so the same v_hat.
@@ -110,13 +110,14 @@ class BiDVL(GeneratorMethod):
     def param_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups: the energy in the upper level, and encoder and generator in the lower level.
 
-        If the loss trains the encoder in the upper level with a separate optimizer, that step has a group, too.
+        If the loss trains the encoder in the upper level with a separate optimizer, this step has its own group.
         """
         upper = {"upper": ParamGroup("theta", self.optimizer)}
         if self.loss.regularises_encoder and not self.shares_optimizer:
             upper["upper_encoder"] = self.encoder_group
         rule = self.lower_optimizer
-        # In the authors' code the generator has no gradient yet at the first step, so torch's optimizer skips it then.
+        # In the authors' code, the generator has no gradient yet when the shared optimizer takes its first step, which
+        # trains the encoder. PyTorch's optimizers skip parameters without a gradient.
         if self.shares_optimizer and self.upper_first:
             rule = LateStart(rule=rule, late="generator.")
         lower = {"lower": ParamGroup("omega", rule)}
@@ -131,14 +132,18 @@ class BiDVL(GeneratorMethod):
             for _ in range(n):
                 noise[name].append(self.draw(v, generator))
         noise["upper"] = noise["upper"][0]
-        if "upper_encoder" in noise:  # the encoder's upper-level step reuses the samples of the energy's step
+        # The upper-level steps on the encoder and on the energy use the same samples, and so the same noise.
+        if "upper_encoder" in noise:
             noise["upper_encoder"] = noise["upper"]
         if self.share_latents:
             noise["lower"][0]["h_hat"] = noise["upper"]["h_hat"]
         return noise
 
     def iteration(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> TrainState:
-        """Run one iteration of Kan et al. 2022, Algorithm 1, by default with the upper level first as in their code."""
+        """Run one iteration of Kan et al. 2022, Algorithm 1.
+
+        By default the upper level comes first, as in the authors' code.
+        """
         samples = None
         if self.upper_first:
             samples = self.generate(state, noise["upper"])  # v_hat = G(h_hat), h_hat ~ N(0, I)
@@ -153,7 +158,7 @@ class BiDVL(GeneratorMethod):
         return state
 
     def upper_level(self, state: TrainState, v: Tensor, noise: dict[str, Any], samples: Samples) -> TrainState:
-        """Make the upper-level step on the energy (Eq. 14), and one on the encoder if the loss regularises it.
+        """Make the upper-level step on the energy (Eq. 14) and, if the loss regularises the encoder, on the encoder.
 
         Eq. 14 is psi' <- psi' - alpha D, where psi' are the parameters of the energy.
         """
@@ -177,7 +182,7 @@ class BiDVL(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dict from the name of each optimizer step to the function that computes the terms of its loss."""
+        """Return a dict that maps the name of each optimizer step to a function that computes its loss terms."""
         return {
             "upper": self.loss.upper,
             "upper_encoder": lambda networks, _, noise: (self.loss.upper_encoder(networks, noise), {}),
@@ -185,7 +190,7 @@ class BiDVL(GeneratorMethod):
         }
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:
-        """Return the upper and lower losses as functions of the parameters of all networks, for unrolling.
+        """Return the upper and lower losses as functions of all networks' parameters; unrolling needs these functions.
 
         The parameters are theta (the energy) and omega (the encoder and the generator). An evaluation of the losses
         does not change the state's buffers.
@@ -216,7 +221,7 @@ class BiDVL(GeneratorMethod):
         return reconstruction_error(v, self.generator(cast(GaussianPosterior, self.posterior).mean(v)))
 
     def float32_reason(self) -> str | None:
-        """Return why unrolled lower steps need float32, or None if no steps are unrolled."""
+        """Return the reason why unrolled lower steps need float32, or None if no steps are unrolled."""
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
     def memory_hints(self) -> list[str]:

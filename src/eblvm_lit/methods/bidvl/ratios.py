@@ -1,4 +1,4 @@
-"""Importance ratios r(v) = p(v) / q(v): the weight of each example of the data in the lower level."""
+"""Importance ratios r(v) = p(v) / q(v), which weight the examples in the lower-level loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConstantRatio:
     def __call__(self, energy: MarginalEnergy | None, v: Tensor, mean: Mean = WHOLE.mean) -> Tensor:
         """Compute the importance ratio r(v) of each example v (B, *event), shape (B,).
 
-        ``mean`` maps a mean over these examples to the mean over the whole minibatch.
+        ``mean`` is a function that maps a mean over these examples to the mean over the whole minibatch.
         """
         return v.new_full((len(v),), self.scale)
 

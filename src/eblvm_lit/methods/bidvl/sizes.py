@@ -1,4 +1,4 @@
-"""Checks that the energy, encoder, generator and loss of BiDVL are compatible."""
+"""Functions that check whether the energy, encoder, generator and loss of BiDVL are compatible."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_sizes(generator: nn.Module, posterior: GaussianPosterior | None = None
     shaped = {"generator": generator, "encoder": network, "energy": energy}
     shapes = {name: getattr(part, "event_shape", None) for name, part in shaped.items()}
     latents = {"generator": getattr(generator, "h_dim", None), "encoder": getattr(posterior, "h_dim", None)}
-    latents["energy"] = getattr(energy, "h_dim", 0) or None  # a marginal energy has no latents to compare
+    latents["energy"] = getattr(energy, "h_dim", 0) or None  # a marginal energy has no latents, and h_dim is 0
     for key, sizes in (("h_dim", latents), ("v_shape", shapes)):
         said = [(name, value) for name, value in sizes.items() if value is not None]
         for name, value in said[1:]:

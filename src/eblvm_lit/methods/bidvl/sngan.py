@@ -1,4 +1,4 @@
-"""The adversarial network with spectral norms, which is a generator with an energy as its critic."""
+"""The spectrally normalised GAN, which consists of a generator and of an energy that serves as the critic."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class SNGAN(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dict from the name of each optimizer step to the function that computes the terms of its loss."""
+        """Return a dict that maps the name of each optimizer step to a function that computes its loss terms."""
         return {
             "upper": self.loss.upper,
             "lower": lambda networks, v, noise: (self.loss.lower(networks, v, noise), {}),
@@ -131,7 +131,7 @@ class SNGAN(GeneratorMethod):
     def validation_loss(self, v: Tensor, generator: torch.Generator) -> Tensor:
         """Compute the critic's loss for each example, shape (B,).
 
-        It does not measure the quality of samples, so ``test_checkpoint=best`` needs a metric.
+        This loss does not measure the quality of samples, so ``test_checkpoint=best`` needs a metric.
         """
         networks = Networks(self.energy, None, None, self.generator)
         return self.loss.upper(networks, v, self.draw(v, generator))[0]["critic_loss"]

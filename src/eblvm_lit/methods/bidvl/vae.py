@@ -23,8 +23,8 @@ class VAE(GeneratorMethod):
 
     .. math:: \min_\omega E_{q(v)} [E_{q(h|v)} \|G(h) - v\|^2 + KL(q(h|v) \| N(0, I))]
 
-    Up to a constant this is the negative evidence lower bound with the decoder N(G(h), I / 2). Reference: Kingma and
-    Welling 2014; Kan et al. 2022, tables 1 to 3.
+    Up to a constant, the loss is the negative evidence lower bound with the decoder N(G(h), I / 2). Reference: Kingma
+    and Welling 2014; Kan et al. 2022, tables 1 to 3.
 
     Args:
         posterior: The encoder q(h|v; omega_1).
@@ -35,7 +35,7 @@ class VAE(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the parts have different sizes.
+        ConfigError: If the encoder and the generator have different sizes.
 
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
@@ -85,7 +85,7 @@ class VAE(GeneratorMethod):
 
     @property
     def terms(self) -> dict[str, TermFunction]:
-        """Return a dict from the name of the only optimizer step to the function that computes the loss terms."""
+        """Return a dict that maps the name of the only optimizer step to a function that computes its loss terms."""
         return {"model": lambda networks, v, noise: (self.bound(networks, v, noise), {})}
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Methods whose loss uses log-densities up to log Z: a file for each loss, and one for the log-densities."""
+"""Methods whose losses use log-densities up to log Z. Each loss has its own file, and so have the log-densities."""

@@ -1,4 +1,4 @@
-"""Energy discrepancy, which compares the energy of data with that of perturbed data, exactly or with latents."""
+"""Energy discrepancy, a loss that compares the energy of data with the energy of perturbed data."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class EnergyDiscrepancy(LossMethod):
         return f"ED: energy discrepancy, {numbers}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw 1 + M perturbations of each example (1 + M, B, *event), and the noise of the log-density estimate."""
+        """Draw 1 + M perturbations of each example, shape (1 + M, B, *event), and the noise of the log-densities."""
         xi = self._normal(v, (1 + self.n_negatives,), generator)
         return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
 
@@ -98,7 +98,8 @@ class EnergyDiscrepancy(LossMethod):
     def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of the K steps on the posterior.
 
-        They are those of the latents at v and at one negative of each v, and the perturbations of these negatives.
+        They consist of the noise of the latents at v and at one negative of each v, and of the perturbations that give
+        these negatives.
         """
         latents = super().fit_noise(fit, torch.cat([v, v]), generator)
         return {**latents, "perturbation": self._normal(v, (self.n_lower_steps, 2), generator)}
@@ -133,7 +134,7 @@ class EnergyDiscrepancy(LossMethod):
         return terms.logsumexp(0) - math.log(self.n_negatives)
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: its exponents are small differences of large free energies."""
+        """Return the reason for using float32: the exponents are small differences of large free energies."""
         return "as its exponents are small differences of free energies"
 
 
@@ -146,7 +147,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
 
     Binary h are not relaxed here. The mean of this estimate is above F, see
     :class:`~eblvm_lit.methods.log_density.log_densities.LogDensityBound`. The estimates at v therefore bias the loss
-    upwards and those at u bias it downwards, both by O(1 / L). This method is not published: it is the loss of
+    upwards, and the estimates at u bias it downwards, both by O(1 / L). This method is not published: it is the loss of
     Schroeder et al. 2023, arXiv:2307.06431, with the estimates that Rhodes and Gutmann 2019 use in noise-contrastive
     estimation.
 

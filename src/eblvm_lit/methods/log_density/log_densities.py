@@ -1,4 +1,4 @@
-"""Log-densities up to log Z: the exact one from a free energy, and a bound with latents from a posterior."""
+"""Log-densities up to log Z: the exact log-density, and a lower bound that uses latents from a posterior."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogDensity(ABC):
     def noise(self, v: Tensor, y: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw the random numbers that :meth:`pair` needs for data v (B, *event) and points y (n B, *event).
 
-        By default there are none.
+        By default no random numbers are needed.
         """
         return {}
 

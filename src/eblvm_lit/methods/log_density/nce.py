@@ -30,7 +30,7 @@ class NCE(SelfNormalisedMethod):
         - \sum_{i \le \nu} \log \sigma(\log Z + \log\nu + \log p_n(y_i) - \log \tilde p(y_i)), \quad y_i \sim p_n
 
     With the exact log-density :math:`\log \tilde p = -F` the loss is smallest if exp(-F(v)) / Z is the data's density.
-    Reference: Gutmann and Hyvarinen 2012, where nu is the number of noise samples divided by that of data.
+    Reference: Gutmann and Hyvarinen 2012, where nu is the number of noise samples divided by the number of data.
 
     Args:
         energy: The model.
@@ -59,11 +59,11 @@ class NCE(SelfNormalisedMethod):
 
     @property
     def title(self) -> str:
-        """Return a readable name of the method, with the noise ratio nu and the log-density estimate's settings."""
+        """Return a readable name of the method, with the noise ratio nu and the settings of the log-density."""
         return f"{type(self).__name__}: noise-contrastive estimation, nu = {self.nu}{self.log_density.words}"
 
     def terms(self, state: TrainState, v: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        """Compute each example's classification loss and its nu noise samples' total loss, each of shape (B,)."""
+        """Compute each example's classification loss and the total loss of its nu noise samples, each of shape (B,)."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         offset = bind(self.model, state.theta).log_z + math.log(self.nu)
@@ -72,7 +72,7 @@ class NCE(SelfNormalisedMethod):
         return -data, -other.view(self.nu, -1).sum(0)
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: its logits are small differences of large log-densities."""
+        """Return the reason for using float32: the logits are small differences of large log-densities."""
         return "as its logits are small differences of log-densities"
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
@@ -82,7 +82,7 @@ class NCE(SelfNormalisedMethod):
 
 
 class VNCE(NCE):
-    r"""Variational noise-contrastive estimation: :class:`NCE` with a log-density bound from a posterior.
+    r"""Variational noise-contrastive estimation: :class:`NCE` with a bound on the log-density that uses a posterior.
 
     .. math:: \log \tilde p(v) \to -E(v, h) - \log q(h|v), \quad
         \log \tilde p(y) \to \log \frac1L \sum_{l=1}^L \exp(-E(y, h_l) - \log q(h_l|y)), \quad h, h_l \sim q

@@ -1,4 +1,4 @@
-"""The base of NCE and SNL, which learn log Z together with the energy from samples of a fixed distribution."""
+"""The base class of NCE and SNL, which learn the energy and log Z with samples from a fixed distribution."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from eblvm_lit.optimizers.base import Optimizer
 __all__ = ["SelfNormalised", "SelfNormalisedMethod"]
 
 ROWS = 10_000  # the number of training examples that are loaded at a time to fit p_n
-N_START = 10  # the number of minibatches of samples from which the initial log Z is estimated
+N_START = 10  # the number of minibatches of samples of p_n from which the initial log Z is estimated
 
 
 class SelfNormalised(nn.Module):
-    """An energy with a learned scalar estimate of its log Z; theta consists of the parameters of both.
+    """An energy together with a learned scalar, the estimate of its log Z.
+
+    The parameters theta consist of the energy's parameters and of this scalar.
 
     Args:
         energy: The energy whose log Z is learned.
@@ -46,7 +48,7 @@ class SelfNormalised(nn.Module):
 
 
 def _read_former_name(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:  # noqa: ARG001
-    """Rename the parameter ``c`` to ``log_z``, so that state dicts of earlier versions can be loaded."""
+    """Rename ``c`` to ``log_z`` in a state dict, so that state dicts of earlier versions can be loaded."""
     if f"{prefix}c" in state:
         state[f"{prefix}log_z"] = state.pop(f"{prefix}c")
 
@@ -99,7 +101,7 @@ class SelfNormalisedMethod(LossMethod):
 
     @property
     def parts(self) -> MethodParts:
-        """Return the energy, its learned log Z, and the posterior with its divergence if there is one."""
+        """Return the energy, its learned log Z and, if there is a posterior, the posterior and its divergence."""
         return super().parts._replace(log_z=self.model.log_z)
 
     def networks(self) -> dict[str, nn.Module]:

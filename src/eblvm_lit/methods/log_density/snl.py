@@ -34,10 +34,10 @@ class SNL(SelfNormalisedMethod):
         \quad y_i \sim p_n
 
     c is the learned log Z, and :math:`\log \tilde p = -F` for the exact log-density. For a given theta the best c is
-    log Z, where the bound is tight and its gradient in theta is that of the log-likelihood. No Markov chain is needed.
-    The loss is a bound for every log-density whose importance weights have the same mean as the exact weights. The
-    variance of the weights is finite if p_n has wider tails than the model. The first c is an estimate of log Z from
-    samples of p_n. Reference: Senetaire et al. 2025, arXiv 2503.07021, where c is called b.
+    log Z, where the bound is tight and its gradient with respect to theta is the gradient of the log-likelihood. No
+    Markov chain is needed. The loss is a bound for every log-density whose importance weights have the same mean as the
+    exact weights. The variance of the weights is finite if p_n has wider tails than the model. The first c is an
+    estimate of log Z from samples of p_n. Reference: Senetaire et al. 2025, arXiv 2503.07021, where c is called b.
 
     Args:
         energy: The model.
@@ -97,7 +97,7 @@ class SNL(SelfNormalisedMethod):
         self.start_at_log_z()
 
     def loss(self, state: TrainState, v: Tensor, noise: Any) -> Tensor:
-        """Compute the loss of each example, shape (B,); its mean is an upper bound on the negative log-likelihood."""
+        """Compute the loss of each example, shape (B,). The mean is an upper bound on the negative log-likelihood."""
         y = self.noise_distribution.sample(noise["noise_distribution"].flatten(0, 1))
         at_v, at_y = self.log_densities(state, v, y, noise)
         c = bind(self.model, state.theta).log_z
@@ -105,16 +105,16 @@ class SNL(SelfNormalisedMethod):
         return c - at_v + weights.view(self.nu, -1).mean(0) - 1
 
     def failure_hint(self, quantity: str) -> str | None:
-        """Return advice on overflow of the importance weights if ``quantity`` is the loss, or None otherwise."""
+        """Return advice on the overflow of importance weights if ``quantity`` is the loss, or None otherwise."""
         return HINT if quantity == "loss" else None
 
     def float32_reason(self) -> str | None:
-        """Return why the method needs float32: its weights are exponentials of differences of large log-densities."""
+        """Return the reason for using float32: the weights are exponentials of differences of large log-densities."""
         return "as its weights are exponentials of small differences of log-densities"
 
 
 class VSNL(SNL):
-    r"""The variational self-normalised likelihood: :class:`SNL` with a log-density bound from a posterior.
+    r"""The variational self-normalised likelihood: :class:`SNL` with a bound on the log-density that uses a posterior.
 
     .. math:: \mathrm{loss} = E(v, h) + \log q(h|v) + c + \frac1\nu \sum_{i \le \nu} \frac1L \sum_{l \le L}
         \frac{\exp(-E(y_i, h_l) - c)}{q(h_l|y_i)\, p_n(y_i)} - 1, \quad h, h_l \sim q, \; y_i \sim p_n
