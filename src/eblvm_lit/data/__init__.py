@@ -1,1 +1,1 @@
-"""Data sets: one data module per data set, on one base class that serves batches of whole arrays."""
+"""The data modules, one for each data set, and their base class, which serves arrays in batches."""

@@ -1,4 +1,4 @@
-"""The interpretation of arrays: vectors, or images with channels first or last, and labels as numbers or names."""
+"""Functions that tell vectors from images, move the channels of images first, and convert pixels and labels."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         ends = np.cumsum([len(part) for part in found])[:-1]
         return [part.astype(np.int64) for part in np.split(indices, ends)], tuple(map(str, names))
     for part in found:
-        odd = np.argwhere(~(part == np.floor(part)))  # NaN is not a whole number, either
+        odd = np.argwhere(~(part == np.floor(part)))  # also finds NaN, which is not equal to itself
         if part.dtype.kind == "f" and len(odd):
             what = f"the label of row {odd[0][0]} is {part[tuple(odd[0])]}"
             raise DataError(f"{where}: {what}: labels are whole numbers, or words.")

@@ -1,6 +1,8 @@
 """Your own examples in files of arrays or tables: points, vectors of any size, and images."""
 
-# There is no "from __future__ import annotations" here, for the reason given in data/base.py.
+# There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
+# other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
+# of the subclass, and some names in such strings may be unknown there.
 import functools
 import logging
 import math
@@ -29,7 +31,7 @@ __all__ = ["WORDS", "ArrayFile", "Examples", "examples_of"]
 
 log = logging.getLogger(__name__)
 
-# The words, in lower case, that stand for split 0, 1 or 2 in a column of split names.
+# The words, in lower case, by which a column of split names may denote split 0 (training), 1 (validation) or 2 (test).
 WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
     **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
@@ -144,7 +146,7 @@ class ArrayFile(PixelData):
         self.image_shape = shape if len(shape) == 3 else None
         self.event_shape = (math.prod(shape),) if self.flatten else shape
 
-    # ------------------------------------------------------------------ units
+    # ------------------------------------------------------------------ standardised values and the units of the data
 
     @functools.cached_property
     def _scaling(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -181,10 +183,10 @@ class ArrayFile(PixelData):
 
     @property
     def unit_of_v(self) -> Tensor | None:
-        """The length of one unit of v in the units of the data: the columns' standard deviations, (d,), float64."""
+        """The standard deviations s in x = m + s v, which convert v to the units of the data, shape (d,), float64."""
         return None if self._scaling is None else torch.as_tensor(self._scaling[1])
 
-    # ------------------------------------------------------------------ examples
+    # ------------------------------------------------------------------ loading of the examples
 
     def load(self) -> Splits:
         """Read the files; see :meth:`ArrayDataModule.load`."""
@@ -283,7 +285,7 @@ class ArrayFile(PixelData):
         windows = [f"[{significant(a)}, {significant(b)}]" for a, b in zip(low, high, strict=True)]
         return [f"outside of the window of pictures, {' x '.join(windows)}: {n:,} of {len(train):,} training points"]
 
-    # ------------------------------------------------------------------ files
+    # ------------------------------------------------------------------ reading of the files
 
     @property
     def _where(self) -> str:

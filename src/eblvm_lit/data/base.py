@@ -1,7 +1,8 @@
-"""The base class of all data modules: whole arrays, in memory or memory-mapped, served in batches."""
+"""The base class of all data modules, which keep arrays in memory or memory-mapped and serve them in batches."""
 
-# There is no "from __future__ import annotations" here: subclasses in other modules inherit these dataclass fields, and
-# the check of arguments evaluates their annotations in the module of the subclass, where the names may be unknown.
+# There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
+# other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
+# of the subclass, and some names in such strings may be unknown there.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
@@ -86,7 +87,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         return repr(self)
 
     def find_options(self) -> tuple[dict[str, Any], str]:
-        """Choose values for options that the user has not set, based on the data files; the default chooses none.
+        """Choose values, based on the data files, for options that the user has not set; the base class chooses none.
 
         A run does this before it builds anything else, and stores the values in its configuration.
 
@@ -115,9 +116,11 @@ class ArrayDataModule(LightningDataModule, ABC):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for checkpoints: sorted digests of the examples of each split and of earlier training data.
+        """Return the state for checkpoints, which consists of the sorted digests of the examples in each split.
 
-        Lightning stores the state under the name of the class. Data without digests have no state.
+        It also contains the digests of earlier training examples: those that were used before the run was resumed, and
+        are no longer in the training split. Lightning stores the state under the name of the class. Data without
+        digests have no state.
         """
         self.setup()
         digests = self.example_digests()
@@ -132,7 +135,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         self._earlier = torch.cat([state_dict["train"], state_dict["earlier"]]).unique()
 
     def n_train_without(self, split: str) -> int:  # noqa: ARG002 - for subclasses with overlapping splits
-        """Return the number of leading training examples that are not in the given split; by default, all of them."""
+        """Return the number of training examples before the first that is also in the given split; by default, all."""
         return len(self.splits.train)
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 (every stage needs the same arrays)
@@ -165,7 +168,7 @@ class ArrayDataModule(LightningDataModule, ABC):
             raise DataError(f"{where} contains {n_bad} non-finite values among {array.numel()}.")
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch to the values v that models receive: v = batch / 255 for bytes; floats are kept."""
+        """Convert a batch to the values v that models receive: v = batch / 255 for bytes; floats stay unchanged."""
         return batch.float().div_(255) if batch.dtype == torch.uint8 else batch
 
     def as_bytes(self, batch: torch.Tensor) -> torch.Tensor:
@@ -182,24 +185,25 @@ class ArrayDataModule(LightningDataModule, ABC):
 
     @property
     def unit_of_v(self) -> torch.Tensor | None:
-        r"""The length of one unit of each coordinate of v in the units of the data, float64; None if all are 1.
+        r"""The scale s of each coordinate in the conversion of v to the units of the data, float64; None if all are 1.
 
         With x in the units of the data, :math:`\log p(x) = \log p(v) - \sum_i \log s_i` and
-        :math:`\nabla_x \log p(x) = \nabla_v \log p(v) / s` for these lengths s.
+        :math:`\nabla_x \log p(x) = \nabla_v \log p(v) / s`.
         """
         return None
 
     @property
     def log_unit_of_v(self) -> float:
-        r"""The sum of the logarithms of :attr:`unit_of_v`, :math:`\sum_i \log s_i = \log p(v) - \log p(x)`.
+        r"""The sum of the logarithms of :attr:`unit_of_v`, :math:`\sum_i \log s_i`.
 
-        It is the log-volume of a unit cube of v in the units of the data.
+        It equals :math:`\log p(v) - \log p(x)` for an example x in the units of the data, and is the log-volume of a
+        unit cube of v in these units.
         """
         return 0.0 if self.unit_of_v is None else float(self.unit_of_v.log().sum())
 
     @property
     def window(self) -> Window | None:
-        """The window, in coordinates of v, in which densities are drawn; None if v is not a 2-D point.
+        """The window, in coordinates of v, that figures of densities show; None if v is not a 2-D point.
 
         It is :attr:`bounds` if the data set defines them. Otherwise it is computed from the training points, after
         :meth:`setup`: the quantiles 0.005 and 0.995 of each coordinate, with a margin of a quarter of their distance.
@@ -247,8 +251,8 @@ class ArrayDataModule(LightningDataModule, ABC):
             trainer = cast(Any, self.trainer)
             few = self.splits.train[: n_overfit * self.batch_size]
             return RepeatedBatches(few, batch_size=self.batch_size, position=lambda: trainer.global_step)
-        # The position must be set here. A restored trainer already knows its iteration when it asks for the loader, and
-        # it fetches the first batch immediately afterwards.
+        # The position must be set here, and not later: the trainer fetches the first batch immediately after it has
+        # asked for the loader. A trainer that resumes a run already knows its iteration at this time.
         position = self.trainer.global_step if self.trainer is not None else 0
         stream = BatchStream(
             self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
@@ -256,9 +260,9 @@ class ArrayDataModule(LightningDataModule, ABC):
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 
     def indices_at(self, iteration: int) -> torch.Tensor:
-        """Return the training-split indices (int64) of the examples in the batch of an iteration.
+        """Return the indices (int64), in the training split, of the examples in the batch of an iteration.
 
-        They depend only on the seed and the iteration.
+        The indices depend only on the seed and the iteration.
         """
         if self._order is None:
             loader = self.train_dataloader()
@@ -291,13 +295,15 @@ class ArrayDataModule(LightningDataModule, ABC):
 
 
 def range_of(values: torch.Tensor) -> tuple[float, float]:
-    """Return the range from quantile 0.005 to 0.995 of values (n,), widened by a quarter of its length at each end.
+    """Return the range between two quantiles of values (n,), widened by a quarter of its length at each end.
+
+    The quantiles are 0.005 and 0.995.
 
     Example:
         >>> range_of(torch.cat([torch.linspace(0, 1, 1001), torch.tensor([1e6])]))
         (-0.243, 1.244)
     """
-    ordered = values.double().sort().values  # torch.quantile fails for more than 16 million values
+    ordered = values.double().sort().values  # sorted, because torch.quantile fails for more than 16 million values
     low, high = (float(ordered[round(q * (len(ordered) - 1))]) for q in (0.005, 0.995))
     margin = (high - low) / 4 or 1.0
     return round(low - margin, 3), round(high + margin, 3)

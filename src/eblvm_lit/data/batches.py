@@ -1,4 +1,4 @@
-"""Iterators over an array: endless shuffled minibatches, lists of these, a few repeated ones, or one ordered pass."""
+"""Iterators over the minibatches of an array: shuffled without end, in lists, a few repeatedly, or once in order."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class BatchStream:
         self.seed = seed
         self.position = position
         self.augment = augment
-        self._last: tuple[int, torch.Tensor] | None = None  # the most recently used epoch and its order
+        self._last: tuple[int, torch.Tensor] | None = None  # the epoch of the last call, and the order of its examples
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices of the examples in the batch of an iteration, in order, for all processes together."""
+        """Return the indices of all examples in the batch of an iteration, also of those that other processes read."""
         epoch, i = divmod(position, -(-len(self.array) // self.batch_size))
         if self._last is None or self._last[0] != epoch:
             order = torch.randperm(len(self.array), generator=keyed_generator(self.seed, "order", epoch))
@@ -137,7 +137,10 @@ class RepeatedBatches:
         return -(-len(self.array) // self.batch_size)
 
     def rows(self, position: int) -> torch.Tensor:
-        """Return the indices of the examples in the batch of an iteration; iterations are counted over all passes."""
+        """Return the indices of the examples in the batch of an iteration.
+
+        ``position`` is the iteration, which is counted from the start of the run and not from the start of a pass.
+        """
         start = position % len(self) * self.batch_size
         return torch.arange(start, min(start + self.batch_size, len(self.array)))
 
@@ -146,7 +149,8 @@ class RepeatedBatches:
         for position in range(first, first + len(self)):
             rows = self.rows(position)
             shard = shard_of(len(rows))
-            yield self.array[rows if shard is None else rows[shard.rows]]  # indexing by a tensor makes a copy
+            # Indexing by a tensor makes a copy, so in-place changes of a batch do not change the data set.
+            yield self.array[rows if shard is None else rows[shard.rows]]
 
 
 class OrderedBatches:

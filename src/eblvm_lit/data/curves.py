@@ -1,4 +1,4 @@
-"""Points on curves in the plane: without noise they have no density, with noise a known one."""
+"""Sets of points on curves in the plane; the sets with noise have a known density, the others have none."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ class Rings(ToyDataModule):
         r = torch.tensor(self.radii, dtype=v.dtype, device=v.device)
         variance = self.std**2
         distance = v.norm(dim=1, keepdim=True)
-        # i0e(x) is exp(-x) I_0(x): the factor exp(-x) completes the square, and i0e does not overflow as I_0 does
+        # The density contains exp(-(|v|^2 + r^2) / 2s^2) I_0(x) with x = |v| r / s^2. This product is computed as
+        # exp(-(|v| - r)^2 / 2s^2) i0e(x), because i0e(x) = exp(-x) I_0(x) does not overflow as I_0 does.
         terms = -0.5 * (distance - r).square() / variance + torch.special.i0e(distance * r / variance).log()
         return terms.logsumexp(1) - math.log(2 * math.pi * variance * len(self.radii))
 
@@ -142,7 +143,7 @@ class TwoSpirals(ToyDataModule):
     bounds = ((-4.0, 4.0), (-4.0, 4.0))
     std = 0.1
     jitter = 1 / 6
-    n_nodes = 300  # number of quadrature nodes on the spiral; the arc between neighbouring nodes is shorter than std
+    n_nodes = 300  # number of quadrature nodes on the spiral, large enough that neighbours are less than std apart
 
     @staticmethod
     def curve(a: Tensor) -> Tensor:

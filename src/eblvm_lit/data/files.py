@@ -1,4 +1,4 @@
-"""Checks that data files which cannot be downloaded exist, with one clear error if one is missing; imports no torch."""
+"""Checks that run before torch is imported, and find missing data files that the package cannot download."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["FACES", "FACES_URL", "UNREAD", "faces_file", "look_for_folder", "vis
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
-# Suffixes of files that may contain images, but are not read, each with a message: what it is, and what to do with it.
+# The suffixes of files that may contain images but are not read. The message for each suffix says what such a file is,
+# and how the user can make its images readable.
 UNREAD = {
     **dict.fromkeys(
         (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"),
@@ -47,7 +48,8 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
-    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):  # only image folders have this key
+    # Only the configurations of image folders have the key split_folders.
+    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):
         folders = [data[name] for name in ("path", "train", "val", "test") if data.get(name) is not None]
         if not folders:
             raise DataError("Which images? Set data.path to a folder of images.")

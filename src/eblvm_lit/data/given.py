@@ -1,4 +1,4 @@
-"""Examples that are given in Python: NumPy arrays, tensors, pandas frames and torch data sets, read as tensors."""
+"""The conversion of examples given in Python as NumPy arrays, tensors, pandas frames or torch data sets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def examples_in(given: Any, name: str = "data") -> Given:
         text = [column for column, dtype in given.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
         if text:
             raise ConfigError(f"Column {text[0]!r} of {name} holds no numbers: leave it out, or give it as labels.")
-        # pandas' own dtypes mark a missing value by an object that is not a number
+        # pandas' own dtypes mark a missing value by an object that is not a number; na_value replaces it by NaN.
         values = given.to_numpy(np.float64, na_value=np.nan) if given.isna().any(axis=None) else given.to_numpy()
         return Given(_array(values, name), columns=tuple(map(str, given.columns)))
     return Given(_array(given, name))
@@ -95,7 +95,8 @@ def _stacked(given: Dataset, name: str) -> Given:
     if isinstance(given, TensorDataset):
         columns: Sequence[Any] = given.tensors
     else:
-        # a map-style Dataset need not raise an IndexError at its end, and an iterable one has no __len__
+        # A map-style Dataset is indexed up to its length, because it need not raise an IndexError at its end. An
+        # iterable Dataset has no length.
         found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
         if not found:
             raise ConfigError(f"{name} is a Dataset without items.")

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, or folders in its layout, through the ``datasets`` library."""
+"""Data sets of the Hugging Face Hub, or folders in its layout, read by the ``datasets`` library."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Source(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class HubData(ArrayFile):
-    """A data set from the Hugging Face Hub: a column of images or of vectors, or numeric columns; labels are optional.
+    """A data set from the Hugging Face Hub, whose examples are images, vectors, or the rows of numeric columns.
 
-    The package ``datasets`` (``pip install 'eblvm_lit[hub]'``) downloads it at the first use and keeps it in its own
-    cache, whose folder the environment variable HF_HOME sets. With HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only this
-    cache is read. ``repo`` may also be a folder in the Hub's layout, such as ``train/CLASS/1.png`` or
-    ``data/train-00000-of-00001.parquet``. No code of a repository is run.
+    A column of labels is optional. The package ``datasets`` (``pip install 'eblvm_lit[hub]'``) downloads the data set
+    at the first use and keeps it in its own cache, whose folder the environment variable HF_HOME sets.
+    With HF_HUB_OFFLINE=1 or HF_DATASETS_OFFLINE=1, only this cache is read. ``repo`` may also be a folder in the Hub's
+    layout, such as ``train/CLASS/1.png`` or ``data/train-00000-of-00001.parquet``. No code of a repository is run.
 
     The splits ``train``, ``validation`` and ``test`` are those of the data set; a split that it does not have is taken
     from the training examples by a hash of their content, as in the base class. Other splits are not read.
@@ -88,7 +88,7 @@ class HubData(ArrayFile):
 # Cached, because a run builds its data three times, but should decode the images only once.
 @functools.lru_cache(maxsize=1)
 def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
-    """Load a data set by the package ``datasets``, and draw missing splits from the training examples."""
+    """Load a data set with the package ``datasets``, and draw missing splits from the training examples."""
     found = _loaded(source)
     given: list[Any] = [None, None, None]
     for name, part in found.items():
@@ -112,7 +112,7 @@ def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
 
 
 def _loaded(source: Source) -> Mapping[str, Any]:
-    """Load all splits of a data set by the package ``datasets``."""
+    """Load all splits of a data set with the package ``datasets``."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -130,7 +130,7 @@ def _loaded(source: Source) -> Mapping[str, Any]:
 
 
 def _chosen(source: Source, features: Mapping[str, Any]) -> tuple[list[str], str | None]:
-    """Choose the columns that hold the examples, and the column of labels or None."""
+    """Choose the columns of the examples and the column of the labels, which is None if there are no labels."""
     listed = ", ".join(features)
     label = source.label_column
     if label is None:
@@ -185,7 +185,7 @@ def _same_shape(source: Source, rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _labels(part: Any, label: str | None) -> np.ndarray | None:
-    """Return the labels of a split as numbers or names; None if there are none, or if they are -1 (unknown)."""
+    """Return the labels of a split as numbers or names; None if it has no labels, or if some are -1 (unknown)."""
     if label is None or label not in part.features:
         return None
     labels = np.asarray(part[label][:])

@@ -91,5 +91,5 @@ def in_eight_bits(path: Path, image: Image.Image, white: float | None) -> Image.
         raise DataError(f"{path} has numbers of 32 bits, whose scale is unknown: set data.white, or convert it.")
     scaled = np.rint(np.clip(values / (white or MAX_VALUE), 0, 1) * 255).astype(np.uint8)
     converted = Image.fromarray(scaled)
-    converted.getexif().update(image.getexif())  # the EXIF data contain the orientation of the image
+    converted.getexif().update(image.getexif())  # keep the EXIF data, which contain the image's orientation
     return converted

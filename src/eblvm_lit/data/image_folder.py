@@ -1,4 +1,4 @@
-"""The images in any folder, with or without one subfolder per class."""
+"""The data module for images in a folder, with or without one subfolder per class."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["ImageFolder"]
 
 log = logging.getLogger(__name__)
 
-VERSION = "by content"  # version of the decoding code; decoded files of another version are not used
+VERSION = "by content"  # version of the decoding code; images that another version has decoded are not used
 SIDES = (8, 16, 32)  # sizes that all image networks support; 32 x 32 pixels train in minutes on a CPU
 KINDS = {1: "grey", 3: "colour"}
 N_MEASURED = 1000  # maximum number of images whose headers are read to choose a size

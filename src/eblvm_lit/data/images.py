@@ -1,7 +1,8 @@
-"""The base classes of image data modules: uint8 arrays of shape (n, C, H, W), converted to floats batch by batch."""
+"""The base classes of image data modules, which keep arrays of bytes (n, C, H, W) and serve batches of floats."""
 
-# There is no "from __future__ import annotations" here: subclasses in other modules inherit these dataclass fields, and
-# the check of arguments evaluates their annotations in the module of the subclass, where the names may be unknown.
+# There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
+# other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
+# of the subclass, and some names in such strings may be unknown there.
 import functools
 import math
 from abc import abstractmethod
@@ -53,7 +54,7 @@ class PixelData(ArrayDataModule):
     flip: bool = False
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
-        """Convert a batch of bytes to float32 values in ``value_range``; floats are kept."""
+        """Convert a batch of bytes to float32 values in ``value_range``; floats stay unchanged."""
         if batch.dtype == torch.uint8 and self.value_range == "symmetric":
             return batch.float().div_(127.5).sub_(1)
         return super().as_float(batch)
@@ -68,7 +69,7 @@ class PixelData(ArrayDataModule):
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]
-            # NumPy mirrors bytes four times as fast as torch.
+            # The images are mirrored by NumPy, because it is four times as fast as torch for bytes.
             pixels = batch.view(-1, *self.image_shape).numpy()
             rows = flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]
@@ -175,7 +176,7 @@ class ImageDataModule(PixelData):
         return Splits(rows if self.train_on_val else rows[:first], rows[first:], test)  # views, not copies
 
     def n_train_without(self, split: str) -> int:
-        """Return the number of leading training images that are not in the given split.
+        """Return the number of training images before the first that is also in the given split.
 
         Validation images that are also used for training come last among the training images.
         """
@@ -206,7 +207,9 @@ class SmallImageDataModule(ImageDataModule):
 
 
 def count_of(size: float, n: int) -> int:
-    """Convert a size, an integer or a fraction of n, to a number of images; a fraction gives at least one image.
+    """Convert a size to a number of images: an integer is kept, and a fraction is multiplied by n.
+
+    The product is rounded, and is at least 1.
 
     Example:
         >>> count_of(30, 240), count_of(0.1, 240), count_of(0.1, 3)
@@ -235,5 +238,5 @@ def resample(images: torch.Tensor, *, padding: int, size: int) -> torch.Tensor:
     images = F.pad(images, [padding] * 4) if padding else images
     if factor == 1:
         return images
-    parts = images.split(CHUNK)  # converting all images to floats at once would take four times the memory
+    parts = images.split(CHUNK)  # in chunks, because all images as floats would take four times the memory
     return torch.cat([F.avg_pool2d(part.float(), factor).round_().to(torch.uint8) for part in parts])

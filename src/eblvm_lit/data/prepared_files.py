@@ -1,4 +1,4 @@
-"""The decoding of image files, once, into one memory-mapped array of bytes."""
+"""The decoding of image files into one memory-mapped array of bytes, which is done only once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["DamagedImagesError", "decode_image", "decode_once", "fingerprint", "
 
 Source = TypeVar("Source")
 
-# EPS is excluded, because Pillow would start Ghostscript to read it
+# The formats that Pillow may read. EPS is excluded, because Pillow would start Ghostscript to read it.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
@@ -48,7 +48,7 @@ class DamagedImagesError(DataError):
 
 
 def fingerprint(*parts: object) -> str:
-    """Compute a digest, twelve hexadecimal digits, that identifies a list of values.
+    """Compute a digest of twelve hexadecimal digits, which identifies a list of values.
 
     Example:
         >>> fingerprint("a.jpg", 32) == fingerprint("a.jpg", 64)
@@ -105,10 +105,10 @@ def decode_once(
     def attempt(source: Source) -> np.ndarray | DamagedImagesError:
         try:
             return decode(source)
-        except DamagedImagesError as error:  # decode the others, so that one message names all damaged files
+        except DamagedImagesError as error:  # returned and not raised, so that the final error names all damaged files
             return error
 
-    def write(file) -> None:  # writing to a memory map would end in SIGBUS if the disk is full
+    def write(file) -> None:  # does not use a memory map, which would end in SIGBUS if the disk is full
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(sources), *shape)}
         np.lib.format.write_array_header_1_0(file, header)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -159,7 +159,7 @@ def open_image(path: Path, page: int = 0) -> Iterator[Image.Image]:
             f"{path} has more than the 179 megapixels up to which Pillow opens images: shrink it, or remove it from "
             "the folder."
         ) from error
-    except Exception as error:  # each format raises its own exceptions
+    except Exception as error:  # the readers of different formats raise different exceptions
         raise DamagedImagesError([path]) from error
 
 
@@ -172,7 +172,7 @@ def size_of(image: Image.Image) -> tuple[int, int]:
         >>> size_of(image)
         (3, 4)
     """
-    # Pillow has already rotated TIFF images
+    # Orientations from 5 on exchange height and width. Pillow has already rotated TIFF images.
     lies = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 and image.format != "TIFF"
     return image.size[::-1] if lies else image.size
 

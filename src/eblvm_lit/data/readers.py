@@ -1,4 +1,4 @@
-"""Reading arrays and tables from files: .npy, .npz, .mat, .pt, .csv, .tsv and .parquet, one function per format."""
+"""Functions that read arrays and tables from files, one per format: .npy, .npz, .mat, .pt, .csv, .tsv, .parquet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SUFFIXES", "Names", "Table", "is_array_file", "read"]
 
 
 class Names(NamedTuple):
-    """The names of the arrays or columns that are read from a file; None lets :func:`read` find them.
+    """The names of the arrays or columns to read from a file; :func:`read` chooses them where a name is None.
 
     Attributes:
         key: The name of the array of examples, in .npz, .mat and .pt files.
@@ -115,7 +115,7 @@ def _column(table: Table, index: int) -> str:
     return f"column {index if table.columns is None else table.columns[index]}"
 
 
-# ------------------------------------------------------------------ arrays
+# ------------------------------------------------------------------ readers of array files
 
 
 def _read_npy(path: Path, names: Names) -> Table:
@@ -153,7 +153,7 @@ def _read_pt(path: Path, names: Names) -> Table:
     tensors = {str(name): part for name, part in arrays.items() if isinstance(part, torch.Tensor)}
     if not tensors:
         raise DataError(f"{path} holds no tensor: save a tensor, or a dictionary of tensors.")
-    # float16 and bfloat16 are converted to float32, because NumPy has no bfloat16
+    # Both types of 16-bit floats are converted to float32, because NumPy has no bfloat16.
     known = {
         name: part.float() if part.dtype in (torch.bfloat16, torch.float16) else part for name, part in tensors.items()
     }
@@ -200,13 +200,13 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     values = values[:, None] if values.ndim == 1 else values
     if names.columns is not None and values.ndim == 2:
         return Table(_chosen(path, values, names.columns), labels)
-    titles = arrays.get("columns")  # eblvm_lit.train stores the column names of a frame in this array
+    titles = arrays.get("columns")  # eblvm_lit.train stores the column names of a pandas frame in this array
     named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
     return Table(values, labels, None, tuple(map(str, titles)) if named else None)
 
 
 def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:
-    """Choose an array by name: the given name, else the only name, else the usual name in upper or lower case."""
+    """Choose the name of an array: the given name, or the only name, or the usual name in upper or lower case."""
     listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
     if given is not None:
         if given not in arrays:
@@ -231,7 +231,7 @@ def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
 
 
 def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.ndarray:
-    """Return the columns with the given indices; raise an error if one is a name or is out of range."""
+    """Return the columns with the given indices; raise an error if an index is a name or is out of range."""
     d = values.shape[1]
     for column in columns:
         if not isinstance(column, int) or not -d <= column < d:
@@ -239,7 +239,7 @@ def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.
     return values[:, [int(column) for column in columns]]
 
 
-# ------------------------------------------------------------------ tables
+# ------------------------------------------------------------------ readers of tables
 
 
 def _read_text(path: Path, names: Names, separator: str | None = None) -> Table:
@@ -308,7 +308,7 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
     if names.key is not None or names.label_key is not None:
         raise DataError(f"{path} is a table: name its columns by data.columns and data.label_column.")
     if named and "" in frame.columns and len(frame.columns) > 1:
-        frame = frame.drop(columns="")  # a column without a name: the row numbers that pandas writes
+        frame = frame.drop(columns="")  # a column without a name holds the row numbers that pandas writes
     others = [name for name in (names.label_column, names.split_column) if name is not None]
     chosen = [name for name in frame.columns if name not in others] if names.columns is None else list(names.columns)
     if unknown := [name for name in (*chosen, *others) if name not in frame.columns]:
@@ -324,7 +324,7 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
 
 def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarray:
     """Convert a column to float64; raise an error that names the first row with text or a missing value."""
-    if column.dtype.kind in "mM":  # dates and times, which pandas would convert to numbers
+    if column.dtype.kind in "mM":  # dates and times are refused, although pandas would convert them to numbers
         numbers = np.full(len(column), np.nan)
     else:
         numbers = np.asarray(pd.to_numeric(column, errors="coerce"), dtype=np.float64)
@@ -339,7 +339,7 @@ def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarra
     return numbers
 
 
-# The function that reads files of each suffix.
+# For each suffix, the function that reads files with this suffix.
 READERS: dict[str, Callable[[Path, Names], Table]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,

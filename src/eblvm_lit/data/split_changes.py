@@ -1,4 +1,4 @@
-"""How the splits of a data set differ from those of a checkpoint, and which test examples were trained on."""
+"""Functions that compare the splits of a data set with the splits on which a checkpoint was trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The split that an example belongs to, chosen by a hash of its content; imports no torch."""
+"""The assignment of examples to splits by a hash of their content, without importing torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eblvm_lit.errors import DataError
 
 __all__ = ["NAMES", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
 
-NAMES = ("train", "val", "test")  # the splits 0, 1 and 2
+NAMES = ("train", "val", "test")  # the names of splits 0, 1 and 2
 SIZE = 16  # number of bytes of a digest
 
 
@@ -34,7 +34,7 @@ def digests_of(rows: np.ndarray) -> list[bytes]:
     flat = rows.reshape(len(rows), -1)
     flat = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
     if flat.dtype.kind == "f":
-        flat = flat + flat.dtype.type(0)  # turns -0.0 into 0.0
+        flat = flat + flat.dtype.type(0)  # turns -0.0 into 0.0, so that equal numbers have equal digests
     return [hashlib.blake2b(row.tobytes(), digest_size=SIZE).digest() for row in flat]
 
 

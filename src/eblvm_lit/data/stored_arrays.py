@@ -24,7 +24,7 @@ __all__ = ["MAX_BYTES", "ArraysToStore", "StoredArrays", "arrays_to_store"]
 # The largest size of arrays that are copied into the folder of a run. Larger arrays should be written once to a file
 # that all runs read.
 MAX_BYTES = 2 * 2**30
-GROUP = "_memory"  # the option of the config group data that reads stored arrays
+GROUP = "_memory"  # the option of the config group data with which a run reads stored arrays
 
 
 @dataclass(kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class StoredArrays(ArrayFile):
 
 
 class ArraysToStore(NamedTuple):
-    """Arrays that a run will read: the names of their files, and their contents.
+    """The arrays that a run will read, with the names of the files in which they are stored.
 
     Attributes:
         names: The names of the files by split; a split that was not given has none.
@@ -73,7 +73,7 @@ class ArraysToStore(NamedTuple):
     contents: dict[str, dict[str, np.ndarray]]
 
     def overrides(self, words: Sequence[str] = ()) -> list[str]:
-        """Return the overrides that make these arrays the data of a run, and choose a kind of model that fits them.
+        """Return the overrides that make the arrays the data of a run, and choose a kind of model that fits the data.
 
         Args:
             words: The user's overrides, which may choose another kind.
@@ -102,7 +102,7 @@ class ArraysToStore(NamedTuple):
         try:
             yield
         except BaseException:
-            if _written_at(folder / "config.yaml") == before:  # unchanged: no iteration was done
+            if _written_at(folder / "config.yaml") == before:  # config.yaml is unchanged: no iteration was done
                 for path in missing:
                     path.unlink(missing_ok=True)
             raise
@@ -157,7 +157,7 @@ def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
         labels = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
         content["y"] = (
             labels.astype(str) if labels.dtype.kind not in "buif" else labels
-        )  # not objects, which only pickle can store
+        )  # text instead of Python objects, which only pickle can store
         if len(labels) != len(values):
             raise ConfigError(f"{name} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
     if found.columns:

@@ -1,4 +1,4 @@
-"""The image sets of torchvision: MNIST, FashionMNIST, CIFAR, SVHN, CelebA, and Textures and Places365 as outliers."""
+"""The image sets of torchvision: MNIST, FashionMNIST, CIFAR, SVHN and CelebA; as outliers, Textures and Places365."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class TorchvisionImages(SmallImageDataModule):
         DataError: Raised by ``setup`` if a file is missing or damaged.
     """
 
-    dataset: ClassVar[Any]  # the class in torchvision.datasets
+    dataset: ClassVar[Any]  # the data set's class in torchvision.datasets
     padding = 0  # number of rows and columns of zeros added at each edge
 
     @abstractmethod
     def files(self) -> dict[str, str | None]:
-        """Return the MD5 sum of each file by its path relative to the root; None if a file is not checked."""
+        """Return a dict from each file's path relative to the root to its MD5 sum, or None if it is not checked."""
 
     @abstractmethod
     def parts(self) -> list[tuple[Any, Any]]:
@@ -89,7 +89,10 @@ class MNIST(TorchvisionImages):
     class_names: tuple[str, ...] = tuple("0123456789")
 
     def files(self) -> dict[str, str | None]:
-        """Return the image and label files, training part first; ``.gz`` files if no decompressed ones exist."""
+        """Return the files of images and labels, with the training part first.
+
+        A compressed file (``.gz``) is returned if the decompressed file does not exist.
+        """
         packed = [f"{self.dataset.__name__}/raw/{name}" for name, _ in self.dataset.resources]
         unpacked = [name.removesuffix(".gz") for name in packed]
         return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}
@@ -332,11 +335,11 @@ class Textures(Photographs):
 
 
 class Places365(Photographs):
-    """The 36,500 validation photographs of Places365, 256 x 256 pixels each, of 365 kinds of places in random order.
+    """The 36,500 validation photographs of Places365, which have 256 x 256 pixels and show 365 kinds of places.
 
-    The files are those of torchvision's ``Places365`` (in ``root/places365``). OpenOOD leaves out about a thousand
-    photographs that show objects of CIFAR's classes; here they are included. Reference: Zhou et al. 2017, "Places: a 10
-    million image database for scene recognition"; Zhang et al. 2023, arXiv 2306.09301.
+    Their order is random. The files are those of torchvision's ``Places365`` (in ``root/places365``). OpenOOD leaves
+    out about a thousand photographs that show objects of CIFAR's classes; here they are included. Reference: Zhou et
+    al. 2017, "Places: a 10 million image database for scene recognition"; Zhang et al. 2023, arXiv 2306.09301.
 
     Example:
         >>> Places365(root="nowhere", n_max=10_000).n_max

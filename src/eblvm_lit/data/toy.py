@@ -1,7 +1,8 @@
-"""The base classes of generated data sets, and the checkerboard."""
+"""The base classes of generated data sets, and the checkerboard data set."""
 
-# There is no "from __future__ import annotations" here: subclasses in other modules inherit these dataclass fields, and
-# the check of arguments evaluates their annotations in the module of the subclass, where the names may be unknown.
+# There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
+# other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
+# of the subclass, and some names in such strings may be unknown there.
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Samples of trained models: the choice of what draws them, and their cache on disk."""
+"""Samples of trained models: the choice of the generator or sampler that draws them, and their cache on disk."""

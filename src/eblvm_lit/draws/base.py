@@ -1,4 +1,4 @@
-"""The base classes of draws, i.e. samples of one method, and of image sources, from which metrics get their images."""
+"""The base classes of draws (samples of one method) and of image sources, which give metrics their images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Draws(ABC):
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """A dict from names to the tensors that chains need at their start besides noise; empty for most models.
+        """A dict of the tensors, besides noise, from which the chains start; it is empty for most models.
 
         These tensors are saved with a shared model.
         """

@@ -93,7 +93,8 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         data = draws.data
         posterior = draws.method.parts.posterior
         parts = ["draws", draws.kind, *sampler.dynamics.settings, draws.method.seed]
-        # A GPU generates other noise than a CPU, and the data's range of values determines how samples become bytes.
+        # The digest includes the type of the device, because a GPU generates other noise than a CPU, and the conversion
+        # of samples to bytes, because it depends on the data's range of values.
         parts += [tensor_of(draws.energy, "cpu").device.type, draws.energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
         parts += ["bfloat16"] if sampler.bfloat16 else []
@@ -106,7 +107,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         return self.cache_dir / "samples" / digest(*parts)
 
     def fill(self, draws: ChainDraws, n: int, *, rank: int = 0, world: int = 1) -> None:
-        """Draw and store this process's share of those of the first n images that are not in the cache.
+        """Draw and store the images that the cache lacks among the first n; each process draws its share of them.
 
         Args:
             draws: The chains that draw the images.
@@ -118,7 +119,8 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         size = draws.sampler.batch_size
         shape = image_shape_of(draws.data)
         _, there = _read(folder, n, shape)
-        # The boundaries of the batches are fixed, so a process need not know what other processes have drawn.
+        # The boundaries of the batches do not depend on the images that exist already, so each process finds its own
+        # batches without communication.
         batches = [range(first, min(first + size, n)) for first in range(rank * size, n, world * size)]
         missing = [part for batch in batches if (part := [i for i in batch if not there[i]])]
         n_moves = sum(map(len, missing)) * draws.n_steps
@@ -132,7 +134,7 @@ class SampleCache(DrawnAsTheRun, ImageSource):
 
 
 def _read(folder: Path, n: int, image_shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Read images 0 to n - 1 of a folder, shape (n, C, H, W), and also return a mask (n,) of the existing images."""
+    """Read images 0 to n - 1 from a folder; return them (n, C, H, W), and a mask (n,) of the images that exist."""
     images = np.zeros((n, *image_shape), np.uint8)
     there = np.zeros(n, bool)
     found = [read_cached(path, read_arrays) for path in sorted(folder.glob("*.npz"))]

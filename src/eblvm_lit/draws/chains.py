@@ -1,4 +1,4 @@
-"""Samples of a method drawn by chains, with the tensors from which the chains start."""
+"""Samples of a method that are drawn by Markov chains, and the tensors from which the chains start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ N_LATENTS = 10_000  # chains use the posterior means of at most this many traini
 
 
 class ChainDraws(Draws):
-    """Samples drawn by Markov chains on the free energy F(v), on E(v, h), or on E(., h) at latents h of training data.
+    """Samples of a method, drawn by the Markov chains of a sampler.
+
+    Most chains move v by the free energy F(v), move v and h by E(v, h), or move v by E(., h) with h fixed at latents of
+    training examples. :class:`~eblvm_lit.samplers.sampler.Sampler` describes all kinds of chains.
 
     Args:
         sampler: The sampler that runs the chains.
@@ -73,7 +76,7 @@ class ChainDraws(Draws):
 
     @cached_property
     def starts(self) -> dict[str, Tensor]:
-        """A dict from names to the tensors that chains need at their start besides noise.
+        """A dict of the tensors, besides noise, from which the chains start.
 
         ``latents`` are the posterior means of the first 10,000 training examples, shape (n, H). ``box`` contains the
         lowest and the highest training value of each variable, shape (2, *event). Most models need neither.
@@ -112,7 +115,8 @@ class ChainDraws(Draws):
         generator = keyed_generator(seed, "samples", device=like.device)
         if self.kind == "posterior":
             latents = self.starts["latents"]
-            # On a CPU, the first numbers do not depend on how many are drawn; on a GPU they do.
+            # The indices of the latents are drawn on the CPU, where the first numbers do not depend on how many numbers
+            # are drawn. On a GPU they do, and sample i would get other latents in another batch.
             generator = keyed_generator(seed, "samples")
             rows = torch.randint(len(latents), (max(samples) + 1,), generator=generator)[list(samples)]
             h = latents[rows.to(latents.device)]

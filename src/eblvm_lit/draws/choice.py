@@ -1,4 +1,4 @@
-"""The choice between a method's generator and a sampler, made in one place for runs, figures, metrics and commands."""
+"""The choice between a method's generator and a sampler, which runs, figures, metrics and commands share."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def draws_of(
     generator: GeneratedImages | None = None,
     starts: Mapping[str, Tensor] | None = None,
 ) -> Draws | None:
-    """Return the object that draws a method's samples with its generator or, without one, with a sampler's chains.
+    """Return the object that draws a method's samples: by its generator or, if it has none, by a sampler's chains.
 
-    The sampler is that of the configuration; a :class:`FittingSampler` chooses the dynamics that suit the model.
+    The sampler is the one of the configuration; a :class:`FittingSampler` chooses the dynamics that suit the model.
 
     Args:
         method: The method.
@@ -129,7 +129,8 @@ def draws_of(
     energy = method.parts.energy
     chosen = as_sampler(sampler, energy)
     if isinstance(chosen, FittingSampler):
-        # A class that defines image_shape as a property has images; accessing the property would read the files.
+        # A class that defines image_shape, as a value or as a property, has images. The class is asked first, because
+        # the property of its instance would read the files.
         images = type(data).image_shape is not None or data.image_shape is not None
         chosen = chosen.fitting(energy, images=images)
     draws = ChainDraws(chosen, method, data, starts=starts, boxed=True)

@@ -1,4 +1,4 @@
-"""Reconstructions of v by a method's encoder (or posterior) and generator."""
+"""Reconstructions of v, computed by a method's encoder (or posterior) and its generator."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["PointSamples"]
 
 
 class PointSamples(DrawnAsTheRun, ImageSource):
-    r"""A source of samples for data that are not images; the samples are those in the run's figure ``samples``.
+    r"""A source of samples for data that are not images; the run's figure ``samples`` shows the same samples.
 
     Args:
         sampler: The run's sampler; see :func:`~eblvm_lit.draws.choice.draws_of`.

@@ -1,4 +1,4 @@
-"""The base classes of energies: joint energies, with or without a free energy or conditionals, and energies of v."""
+"""The base classes of joint energies, with or without a free energy and conditionals, and of energies of v only."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ class Energy(nn.Module, ABC):
         return partial(self.energy, v)
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """Compute the gradient of the scalar fn(at, v) with respect to v (B, *event), where at(v) is E(v, .).
+        """Compute the gradient of a function fn(at, v) with respect to v (B, *event).
+
+        fn returns a scalar. Its argument ``at`` is a function: at(v) is E(v, .), the energy as a function of h.
 
         Example:
             >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -72,7 +74,9 @@ class Energy(nn.Module, ABC):
         return grad(partial(fn, self.at))(v)
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute fn(E(v, .)), and its derivative at v in the direction z (B, *event), in one forward-mode pass.
+        """Compute a function fn of E(v, .), and its derivative with respect to v in the direction z (B, *event).
+
+        Both are computed in one pass, by forward-mode differentiation.
 
         Example:
             >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -134,7 +138,7 @@ class FeatureEnergy(Energy):
         return self.at_features(self.features(v) if shared is None else shared.value)
 
     def share_features(self, theta: Params, v: Tensor) -> Params:
-        """Return theta and, under plain autograd, the features of v; see :meth:`Energy.share_features`.
+        """Return theta with the features of v, which are computed once; see :meth:`Energy.share_features`.
 
         Under ``torch.func`` or ``torch.compile`` the result is theta itself, without features.
         """
@@ -145,7 +149,7 @@ class FeatureEnergy(Energy):
         return self.shared_features if self.shared_features is not None and v is self.shared_features.points else None
 
     def gradient(self, fn: Callable[[EnergyAt, Tensor], Tensor], v: Tensor) -> Tensor:
-        """Compute the gradient of fn(at, v) with respect to v, reusing shared features of v if there are any."""
+        """Compute the gradient as :meth:`Energy.gradient` does, but reuse shared features of v if there are any."""
         shared = self._features_of(v)
         if shared is None:
             return super().gradient(fn, v)
@@ -153,7 +157,7 @@ class FeatureEnergy(Energy):
         return shared.pull(by_features) + by_v
 
     def slope(self, fn: Callable[[LatentEnergy], Tensor], v: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute fn(E(v, .)) and its derivative at v along z, reusing shared features of v if there are any."""
+        """Compute the results of :meth:`Energy.slope`, but reuse shared features of v if there are any."""
         shared = self._features_of(v)
         if shared is None:
             return super().slope(fn, v, z)

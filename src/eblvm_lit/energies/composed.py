@@ -1,9 +1,9 @@
-r"""Energies that are composed of trained ones at every noise level: a product, a mixture, and a tilted energy.
+r"""Energies that combine trained energies of every noise level: a product, a mixture, and a tilted energy.
 
-Densities can be combined by their energies, and only with an energy do the results have Metropolis-adjusted samples.
-Draw from them by :class:`~eblvm_lit.samplers.probability_flow.ProbabilityFlow` with ``n_corrections``: the gradient of
-a product or of a tilted energy is not the score of noised data at any level but the smallest, so that a flow without
-corrections is biased (Du et al. 2023, arXiv 2302.11552).
+Densities are combined by combining their energies. Metropolis-adjusted sampling needs the combined energy.
+Draw samples by :class:`~eblvm_lit.samplers.probability_flow.ProbabilityFlow` with ``n_corrections``. The gradient of a
+product or of a tilted energy is the score of noised data only at the smallest level, so that a flow without corrections
+is biased (Du et al. 2023, arXiv 2302.11552).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["MixtureEnergy", "ProductEnergy", "TiltedEnergy"]
 
 
 def of_every_level(energy: object) -> FreeEnergyOfLevels:
-    """Return ``energy`` if it covers all noise levels; if it is one level of such an energy, return that energy.
+    """Return an energy of all noise levels: ``energy`` itself, or the energy of which ``energy`` is one level.
 
     Raises:
         ConfigError: If the energy does not know the noise level, or has no tractable free energy.
@@ -63,7 +63,7 @@ class Composed(FreeEnergyOfLevels, VisibleEnergy):
 
 
 def moments(parts: Sequence[FreeEnergyOfLevels], weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the data's means and variances for the K parts, and the weighted mean of the means.
+    """Return the means and variances of the data of the K parts, and the weighted average of the means.
 
     The shapes are (K, d or 1), (K,) and (d or 1,).
     """
@@ -74,7 +74,9 @@ def moments(parts: Sequence[FreeEnergyOfLevels], weights: Tensor) -> tuple[Tenso
 
 
 def levels_between(t_min: float, t_max: float, mean: Tensor, variance: float) -> NoiseRange:
-    """Return the range of noise levels from t_min to t_max for data with the given mean (d or 1,) and variance.
+    """Return the range of noise levels from t_min to t_max for data with the given mean and variance.
+
+    The mean has shape (d,), or (1,) if it is the same for all coordinates.
 
     Example:
         >>> levels_between(0.04, 4.0, torch.zeros(1), 4.0).t_min
@@ -123,7 +125,7 @@ class ProductEnergy(Composed):
         super().__init__(parts, levels_between(t_min, t_max, mean, float(1 / precisions.sum())))
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute the free energy F(w), shape (B,), for noised data with their log levels, w (B, n + 1)."""
+        """Compute the free energy F(w), shape (B,), for noised data followed by their log level, w (B, n + 1)."""
         x, log_level = split_level(v)
         w = join_level(x, log_level + math.log(len(self.parts)))
         return torch.stack([part.free_energy(w) for part in self.parts]).sum(0)  # pyright: ignore[reportCallIssue]
@@ -176,7 +178,7 @@ class MixtureEnergy(Composed):
         self.register_buffer("log_z", torch.stack(own).to(like))
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute the free energy F(w), shape (B,), for noised data with their log levels, w (B, n + 1)."""
+        """Compute the free energy F(w), shape (B,), for noised data followed by their log level, w (B, n + 1)."""
         found = torch.stack([part.free_energy(v) for part in self.parts], 1)  # pyright: ignore[reportCallIssue]
         return -torch.logsumexp(self.log_weights - self.log_z - found, 1)
 
@@ -227,7 +229,7 @@ class TiltedEnergy(Composed):
         self.of_noised_data = of_noised_data
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute the free energy F(w), shape (B,), for noised data with their log levels, w (B, n + 1)."""
+        """Compute the free energy F(w), shape (B,), for noised data followed by their log level, w (B, n + 1)."""
         x, log_level = split_level(v)
         (part,) = self.parts
         log_factor = self.log_factor(x.unflatten(1, self.v_shape), log_level)

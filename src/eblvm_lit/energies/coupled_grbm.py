@@ -1,4 +1,4 @@
-"""A GRBM with coupled latents, whose posterior does not factorise; enumeration makes every quantity exact."""
+"""A GRBM with coupled latents; its posterior does not factorise, and is computed by enumeration of all states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deep energies: one of v only, and joint energies of v and h without a tractable posterior or marginal."""
+"""Deep energies: an energy of v only, and joint energies of v and h without a tractable posterior or marginal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _recompute(network: object) -> list[str]:
 
 
 def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
-    """Compute the energy of the reference N(0, std^2 I) at x (*B, *event), |x|^2 / (2 std^2), shape (*B,).
+    """Compute the energy |x|^2 / (2 std^2) of the normal distribution N(0, std^2 I) at x (*B, *event), shape (*B,).
 
     ``n_axes`` is the number of axes of one event.
     """
@@ -178,7 +178,8 @@ class DeepLatentEnergy(FeatureEnergy):
         of_sum, of_h = self.head.weight.chunk(2, dim=1)
         of_features = linear(features[:, : self.h_dim], of_sum, self.head.bias)
         weight = of_sum + of_h
-        # the last column is the sum of the terms that depend only on v; without this column, of_v is 0
+        # The last column of the features is the sum of the terms of E that depend only on v. If E has no such terms,
+        # the features have no such column, and of_v is 0.
         of_v = features[:, self.h_dim :].sum(1)
 
         def energy(h: Tensor) -> Tensor:

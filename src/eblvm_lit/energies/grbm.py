@@ -43,7 +43,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         self.event_shape = (v_dim,)
         self.h_dim = h_dim
         self.parametrisation = parametrisation
-        # The published code draws W, b and c by PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is m.
+        # The authors' code draws W, b and c by PyTorch's Kaiming-uniform rule for a d x m matrix, whose fan-in is m.
         bound = 1 / math.sqrt(h_dim)
         self.W = nn.Parameter(torch.empty(v_dim, h_dim).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.empty(v_dim).uniform_(-bound, bound))

@@ -1,7 +1,7 @@
-r"""Energies whose gradient denoises: the inner product of a noised image and a network's image, at every noise level.
+r"""Energies at every noise level that contain the inner product of a noised image and the output image of a network.
 
-Their visible vector :math:`x = (y, c)` is the scaled image and the scaled level of
-:meth:`~eblvm_lit.core.noise_levels.NoisedNormal.inputs`, so that they are the inner energies of
+The gradient of these energies denoises the image. Their visible vector :math:`x = (y, c)` is the scaled image and the
+scaled level of :meth:`~eblvm_lit.core.noise_levels.NoisedNormal.inputs`, so that they can be the inner energies of
 :class:`~eblvm_lit.energies.noise_conditional.NoiseConditionalFreeEnergy` and
 :class:`~eblvm_lit.energies.noise_conditional.NoiseConditionalEnergy`.
 """
@@ -61,7 +61,7 @@ class InnerProductHead(nn.Module):
 
 
 class InnerProductEnergy(VisibleEnergy):
-    r"""An energy F'(x) without latents: :class:`InnerProductHead` of a denoising network's image f and features g.
+    r"""An energy F'(x) without latents, which :class:`InnerProductHead` computes from the outputs f and g of a network.
 
     .. math:: F'(y, c) = -\tfrac12 e^{-2c} \langle y, f(y, c) \rangle + \sqrt d\, a^\top g(y, c)
 
@@ -85,16 +85,17 @@ class InnerProductEnergy(VisibleEnergy):
         self.head = InnerProductHead(in_dim=network.out_dim)
 
     def free_energy(self, v: Tensor) -> Tensor:
-        """Compute the energy F'(x), shape (B,), for scaled noised data with their levels, x (B, d + 1)."""
+        """Compute the energy F'(x), shape (B,), for scaled noised data followed by their scaled level, x (B, d + 1)."""
         return self.head(v, *self.network(v))
 
 
 class InnerProductLatentEnergy(DeepLatentEnergy):
-    r"""The energy E'(x, h) of a denoising network whose features couple with latents h as in :class:`DeepLatentEnergy`.
+    r"""The energy E'(x, h) of a denoising network and of latents h, which interact with the network's features.
 
     .. math:: E'(x, h) = F'(x) + \sum_k \mathrm{ELU}(A (B g + b + h,\; h) + a)_k^2 + \frac{\|h\|^2}{2 s_h^2}
 
-    F' is the energy of :class:`InnerProductEnergy` with the same network; see also :class:`DeepLatentEnergy`.
+    F' is the energy of :class:`InnerProductEnergy` with the same network. The sum over k is the one
+    in :class:`DeepLatentEnergy`.
 
     Args:
         network: The network, as in :class:`InnerProductEnergy`.
@@ -117,13 +118,14 @@ class InnerProductLatentEnergy(DeepLatentEnergy):
         head_dim: PositiveInt | None = None,
         latent_reference_std: PositiveFloat | None = 1.0,
     ) -> None:
-        # The base class only reads the network's sizes and stores it; `features` below calls it.
+        # The base class takes a FeatureNetwork, but only stores the network and reads its sizes. Only the method
+        # `features` below calls the network.
         features = cast(FeatureNetwork, network)
         super().__init__(network=features, h_dim=h_dim, head_dim=head_dim, latent_reference_std=latent_reference_std)
         self.inner_product = InnerProductHead(in_dim=network.out_dim)
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute the features B g + b, with the energy F'(x) as the last column, (B, m + 1), for x (B, d + 1)."""
+        """Compute the features B g + b and, as the last column, F'(x), shape (B, m + 1), for inputs x (B, d + 1)."""
         f, g = self.network(v)
         of_v = self.inner_product(v, f, g)
         return torch.cat([at_least_float32(self.f2h(g)), of_v.unsqueeze(1)], dim=1)

@@ -14,7 +14,7 @@ __all__ = ["exact_log_partition", "has_exact_log_partition"]
 
 
 def has_exact_log_partition(energy: MarginalEnergy, max_enumerated: int) -> bool:
-    """Return whether log Z has a closed form or needs the enumeration of at most ``max_enumerated`` binary latents."""
+    """Return whether log Z has a closed form or needs an enumeration of at most ``max_enumerated`` binary latents."""
     too_many = isinstance(energy, GRBM) and energy.h_dim > max_enumerated
     return not too_many and hasattr(energy, "log_partition")
 

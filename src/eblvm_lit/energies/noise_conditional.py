@@ -1,4 +1,4 @@
-r"""Energies of noised data that know the noise level, E(v~, h, t), with the level as one more visible coordinate.
+r"""Energies E(v~, h, t) of noised data v~ that take the noise level t as one more visible coordinate.
 
 The data v are noised by :math:`\tilde v = v + \sqrt t\, \epsilon`, where the level t is a variance. The visible vector
 of these energies is :math:`w = (\tilde v, \log t)`. A score estimator that differentiates with respect to the visible
@@ -37,7 +37,7 @@ def _checked(energy_shape: tuple[int, ...], v_shape: Sequence[int]) -> tuple[int
 
 
 class NoiseConditionalEnergy(FeatureEnergy):
-    r"""A joint energy at every noise level: the energy of noised normal data plus an energy E' of scaled inputs.
+    r"""A joint energy at every noise level, which is the sum of the energy of noised normal data and an energy E'.
 
     .. math:: E(w, h) = F_0(\tilde v, t) + E'(x, h), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -82,7 +82,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
         self.reference = NoisedNormal(noise_range)
 
     def features(self, v: Tensor) -> Tensor:
-        """Compute the features of the energy E', with the reference's energy as the last column, for w (B, n + 1)."""
+        """Compute the features of E' and, as the last column, the energy of noised normal data, for w (B, n + 1)."""
         of_inner = self.inner.features(self.reference.inputs(v))
         return torch.cat([of_inner, self.reference.energy(v).unsqueeze(1).to(of_inner.dtype)], dim=1)
 
@@ -100,12 +100,12 @@ class NoiseConditionalEnergy(FeatureEnergy):
         return AtLevel(self, self.noise_range.t_min)
 
     def memory_hints(self) -> list[str]:
-        """Return the advice of the wrapped energy E' on how to reduce its memory."""
+        """Return the suggestions of the wrapped energy E' for reducing the memory of its gradients."""
         return self.inner.memory_hints()
 
 
 class FreeEnergyOfLevels(MarginalEnergy):
-    """The base class of energies of noised data and their log level, w = (v~, log t), with a tractable free energy.
+    """The base class of energies with a tractable free energy of noised data v~ and their log level, w = (v~, log t).
 
     A subclass sets the attributes and computes the energy.
 
@@ -131,12 +131,12 @@ class FreeEnergyOfLevels(MarginalEnergy):
 
     @torch.no_grad()
     def own_log_partition(self, level: float, n: int = 4096) -> Tensor:
-        r"""Compute log Z of the free energy at one level, by importance sampling from the reference.
+        r"""Estimate log Z of the free energy at one level, by importance sampling from noised normal data.
 
         .. math:: Z(t) = \int e^{-F(\tilde v, t)} d\tilde v
             = E_{\tilde v \sim e^{-F_0}}\, e^{F_0(\tilde v, t) - F(\tilde v, t)}
 
-        The estimate is accurate at the largest level, where noised data have almost the reference's distribution. If F
+        The estimate is accurate at the largest level, where noised data are almost normal. If F
         satisfies the equation of its derivative in t, then Z is the same at every level. The n normal points come from
         a fixed seed, so that the value depends only on the parameters.
         """
@@ -146,7 +146,7 @@ class FreeEnergyOfLevels(MarginalEnergy):
 
 
 class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
-    r"""A free energy at every noise level: that of noised normal data plus a free energy F' of scaled inputs.
+    r"""A free energy at every noise level, which is the sum of the energy of noised normal data and a free energy F'.
 
     .. math:: F(w) = F_0(\tilde v, t) + F'(x), \quad
         x = \left(\frac{\tilde v - m}{\sqrt{s^2 + t}},\; \tfrac14 \log \frac{t}{s^2}\right), \quad
@@ -190,12 +190,12 @@ class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
         return self.reference.energy(v) + self.inner.free_energy(self.reference.inputs(v))
 
     def memory_hints(self) -> list[str]:
-        """Return the advice of the wrapped energy on how to reduce its memory."""
+        """Return the suggestions of the wrapped energy for reducing the memory of its gradients."""
         return self.inner.memory_hints()
 
 
 class AtLevel(FeatureEnergy):
-    """The joint energy of v at one noise level, which shares its parameters with the energy at every level.
+    """The joint energy of v at one noise level, which shares its parameters with the energy of all levels.
 
     Args:
         energy: The energy at every level.
@@ -227,7 +227,7 @@ class AtLevel(FeatureEnergy):
 
 
 class MarginalAtLevel(MarginalEnergy):
-    """The energy of v at one noise level, with a tractable free energy and the parameters that all levels share.
+    """The energy of v at one noise level; its free energy is tractable, and it shares its parameters with all levels.
 
     Args:
         energy: The energy at every level.

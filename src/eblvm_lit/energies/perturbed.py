@@ -1,4 +1,4 @@
-"""A GRBM at a known distance from the standard normal distribution."""
+"""A GRBM whose difference from a standard normal distribution is set by a perturbation of its parameters."""
 
 from __future__ import annotations
 

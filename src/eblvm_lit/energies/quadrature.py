@@ -146,7 +146,7 @@ class QuadratureMarginal(MarginalEnergy):
         Raises:
             ConfigError: If one of the two is larger, or not finite, for any example.
         """
-        for some in (v[:FIRST], v[FIRST:]):  # a grid that is too small usually fails on the first examples
+        for some in (v[:FIRST], v[FIRST:]):  # first v[:FIRST], on which a grid that is too small usually fails
             mass = self.boundary_mass(some).max().item() if len(some) else 0.0
             if not mass <= tolerance:
                 raise ConfigError(

@@ -35,7 +35,7 @@ def _layers(sizes: Sequence[int]) -> nn.Sequential:
 
 
 class SpectralEnergy(VisibleEnergy):
-    r"""The energy of v given by a scalar output function of a spectrally normalised network.
+    r"""The energy of v given by a spectrally normalised network with one output and an output function.
 
     .. math:: F(v) = a(c(g(v))), \quad a(x) = \log(1 + e^x),\; \tanh(-x),\; 1 / (1 + e^{-x}) \;\text{or}\; x
 
@@ -71,7 +71,7 @@ class SpectralEnergy(VisibleEnergy):
         return OUTPUTS[self.output](at_least_float32(self.head(self.network(v))).squeeze(-1))
 
     def ranking_energy(self, v: Tensor) -> Tensor:
-        """Compute the head's output, shape (B,), with its sign changed if the energy is a decreasing function of it.
+        """Compute the head's output, shape (B,), with its sign changed if the energy decreases with the output.
 
         The result ranks examples as F does, but without ties. F has ties because the output functions saturate: in
         float32, tanh rounds to 1 from 9.1 on.

@@ -1,4 +1,4 @@
-"""The interfaces of networks: features of v, denoised images with features, and generators of v."""
+"""The interfaces of networks that compute features of v, denoised images and their features, or v from latents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
             ...
 
     class DenoisingNetwork(Protocol):
-        """A module that maps noised images with their levels (B, d + 1) to images (B, d) and features (B, out_dim)."""
+        """A module that maps noised images and their levels (B, d + 1) to images (B, d) and features (B, out_dim)."""
 
         @property
         def event_shape(self) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
             ...
 
         def __call__(self, x: Tensor, /) -> tuple[Tensor, Tensor]:
-            """Compute images (B, d) and features (B, out_dim) from noised images with their levels, x (B, d + 1)."""
+            """Compute images (B, d) and features (B, out_dim) from noised images and their levels, x (B, d + 1)."""
             ...
 
     class GeneratorNetwork(Protocol):
@@ -61,5 +61,5 @@ if TYPE_CHECKING:
             """Generate data v, shape (B, *event), from the latents h."""
             ...
 
-else:  # at run time any module is accepted, because its attributes cannot be checked before it is built
+else:  # at run time any module is accepted, because types are checked before the module has these attributes
     DenoisingNetwork = FeatureNetwork = GeneratorNetwork = nn.Module

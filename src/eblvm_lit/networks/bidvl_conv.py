@@ -1,4 +1,4 @@
-"""The convolutional networks of BiDVL (Kan et al. 2022): features for the energy and the encoder, and the generator."""
+"""The convolutional networks in the energy, the encoder and the generator of BiDVL (Kan et al. 2022)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SpectralConv(nn.Module):
             n_in = n_out
         # The input of the last 4x4 convolution is 4x4, so it is written as a linear layer, 7 times as fast on a CPU.
         layers += [nn.Flatten(), nn.Linear(16 * n_in, n_in)]
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
         spectrally_normalised(self.layers)
 
@@ -95,7 +95,7 @@ class BatchNormEncoder(nn.Module):
         layers: list[nn.Module] = []
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.LeakyReLU(negative_slope)]
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class ConvGenerator(nn.Module):
         for convolution in convolutions:
             layers += [convolution, BatchNorm2d(convolution.out_channels), nn.ReLU()]
         layers += [nn.ConvTranspose2d(2 * width, v_shape[0], 3, padding=1), nn.Tanh()]
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.layers = normal_start(nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, h: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The residual networks of BiDVL (Kan et al. 2022): features for the energy and the encoder, and the generator."""
+"""The residual networks in the energy, the encoder and the generator of BiDVL (Kan et al. 2022)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _DownBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(relu(self.first(relu(x))))
         x = relu(x) if self.rectified_shortcut else x
-        # Average pooling commutes with the shortcut's 1x1 convolution; pooling first quarters its cost.
+        # Average pooling commutes with the shortcut's 1x1 convolution. Pooling first quarters the convolution's cost.
         return avg_pool2d(y, 2) + self.shortcut(avg_pool2d(x, 2)) if self.down else y + self.shortcut(x)
 
 
@@ -94,7 +94,7 @@ class SpectralResNet(nn.Module):
         blocks: list[nn.Module] = [_FirstBlock(v_shape[0], widths[0])]
         for i, (n_in, n_out) in enumerate(pairwise(widths), start=1):
             blocks.append(_DownBlock(n_in, n_out, down=i < n_down, rectified_shortcut=rectified_shortcut))
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.blocks = nn.Sequential(*blocks).to(memory_format=torch.channels_last)
         spectrally_normalised(self.blocks)
 
@@ -121,7 +121,7 @@ class _UpBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(_double(relu(self.first_norm(x))))
         y = self.second(relu(self.second_norm(y)))
-        # Bilinear upsampling commutes with the shortcut's 1x1 convolution; upsampling last quarters its cost.
+        # Bilinear upsampling commutes with the shortcut's 1x1 convolution. Upsampling last quarters its cost.
         return y + _double(self.shortcut(x))
 
 
@@ -163,7 +163,7 @@ class ResidualGenerator(nn.Module):
         self.blocks = nn.Sequential(*(_UpBlock(n_in, n_out) for n_in, n_out in pairwise(widths)))
         self.norm = BatchNorm2d(widths[-1])
         self.last = _convolution(widths[-1], v_shape[0], residual=False)
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, h: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class ConvEncoder(nn.Module):
         for (n_in, n_out), stride in zip(pairwise([depth, *widths]), strides, strict=True):
             layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.LeakyReLU(negative_slope)]
         self.layers = nn.Sequential(*layers)
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:

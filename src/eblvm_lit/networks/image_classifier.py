@@ -51,7 +51,7 @@ class ImageClassifier(nn.Module):
             if isinstance(layer, nn.Conv2d | nn.Linear):  # PyTorch's default weights are too small for short training
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.zeros_(cast(Tensor, layer.bias))
-        self.to(memory_format=torch.channels_last)  # outputs then have the memory format of the kernels
+        self.to(memory_format=torch.channels_last)  # a convolution's output has the format of its kernel
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the features (B, out_dim) and logits (B, n_classes) of images v (B, C, H, W)."""

@@ -1,4 +1,4 @@
-"""Layers for BiDVL's networks: batch normalisation over the whole minibatch, spectral norms, initial weights."""
+"""Layers for BiDVL's networks: batch normalisation over the whole minibatch, spectral norms and initial weights."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ class BatchNorm2d(nn.BatchNorm2d):
         """Normalise x (B, C, H, W); in training mode also update the running statistics in place."""
         if self.minibatch.rows is None or not self.training:
             return super().forward(x)
-        # One all-reduce combines both moments. They are moments about the running mean, which is close to the
-        # minibatch's mean, so that subtracting the squared mean from the mean square loses few digits.
+        # The mean and the mean square are stacked, so that one all-reduce averages both over the processes. The running
+        # mean is subtracted first: it is close to the minibatch's mean, so that the variance, the mean square minus the
+        # squared mean, loses few digits.
         near = self.running_mean.clone()
         shifted = x - near.view(-1, 1, 1)
         moments = torch.stack([shifted.mean((0, 2, 3)), shifted.square().mean((0, 2, 3))])
@@ -142,7 +143,9 @@ def normal_start(module: Module, std: float = 0.02) -> Module:
 
 
 def xavier_start(layer: LinearMap, *, residual: bool = False) -> LinearMap:
-    r"""Initialise a layer by Xavier uniform (Glorot and Bengio 2010), with a gain of :math:`\sqrt 2` on residual paths.
+    r"""Draw a layer's weights from Xavier's uniform distribution, with a gain of :math:`\sqrt 2` on residual paths.
+
+    Reference: Glorot and Bengio 2010.
 
     Args:
         layer: A linear map or a convolution to which no spectral normalisation has been applied yet.

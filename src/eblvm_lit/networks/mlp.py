@@ -81,6 +81,6 @@ class NoiseConditionalMLP(nn.Module):
         self.layers = nn.Sequential(*linear_layers([n + 1 + 2 * n_frequencies, *widths], nn.SiLU))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the features (B, widths[-1]) of x (B, n + 1), scaled examples with their scaled log noise levels."""
+        """Compute features (B, widths[-1]) of scaled examples and their scaled log noise levels, x (B, n + 1)."""
         phase = x[:, :-1] @ self.frequencies
         return self.layers(torch.cat([x, phase.sin(), phase.cos()], dim=1))

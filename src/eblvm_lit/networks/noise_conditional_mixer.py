@@ -1,4 +1,4 @@
-r"""A mixer of noised images and their noise level, for energies whose gradient denoises."""
+r"""A network like the MLP-mixer that maps noised images and their noise levels to denoised images and features."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eblvm_lit.networks.shapes import image_shape
 __all__ = ["GainedBlock", "LevelGains", "NoiseConditionalMixer"]
 
 SIDE = 4  # height and width, in pixels, of the patches that the mixer layers combine across the image
-FINE = 2  # height and width in pixels of the squares of the convolutions that draw strokes
+FINE = 2  # height and width, in pixels, of the squares on which the final convolutions work, which add the details
 
 
 class LevelGains(nn.Module):
-    r"""Multiplicative gains for each level: a network of the scaled level c, with one output for each channel.
+    r"""A network that computes, from the scaled noise level c, a factor (gain) for each channel of each layer.
 
     .. math:: c \mapsto \exp(V a(U (c, \sin \omega c, \cos \omega c) + u) + b), \quad a(z) = z / (1 + e^{-z})
 
@@ -92,12 +92,12 @@ def _convolution(n_in: int, n_out: int) -> nn.Conv2d:
 
 
 class NoiseConditionalMixer(nn.Module):
-    r"""A denoising network that mixes squares of pixels over the whole image, then draws strokes by convolutions.
+    r"""A denoising network of dense layers, which see the whole image, followed by convolutions, which add details.
 
     A convolution gives each square of 4 x 4 pixels C channels. Each of the rounds then mixes the squares of the image
     by a dense block, which keeps a few numbers for each square, adds its result to all channels, and mixes the channels
     of each square. Layers that see the whole image learn how the parts of a centred image belong together in far fewer
-    iterations than convolutions, but strokes that they draw are broken. So convolutional blocks on squares of 2 x 2
+    iterations than convolutions, but strokes in their images are broken. So convolutional blocks on squares of 2 x 2
     pixels follow, which read the noised image and the channels. The level enters by multiplicative gains; all
     activations are SiLU, because score matching differentiates twice. The blocks are those of the MLP-mixer (Tolstikhin
     et al. 2021, arXiv 2105.01601), but the squares are mixed for all channels together. The last layer starts at zero,
@@ -161,7 +161,7 @@ class NoiseConditionalMixer(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute images f (B, d) and features g (B, out_dim) for noised images with levels, x = (y, c) (B, d + 1)."""
+        """Compute images f (B, d) and features g (B, out_dim) from noised images and their levels, x (B, d + 1)."""
         y, c = split_level(x)
         gains = self.gains(c)
         of_rounds = gains[: 2 * self.n_rounds]

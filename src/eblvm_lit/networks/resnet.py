@@ -92,7 +92,7 @@ class ResNet(nn.Module):
             blocks.append(_Block(n, 2 * n, down=True))
             blocks += [_Block(2 * n, 2 * n, down=False) for _ in range(n_blocks - 1)]
         self.blocks = nn.ModuleList(blocks)
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.to(memory_format=torch.channels_last)
 
     def forward(self, v: Tensor) -> Tensor:

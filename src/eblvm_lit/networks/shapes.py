@@ -1,4 +1,4 @@
-"""Checks of the shapes of images."""
+"""Functions that check the shapes of images."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TransposedConv(nn.Module):
         channels = [width * 2 ** (n - i) for i in range(n)] + [v_shape[0]]
         for n_in, n_out in pairwise(channels):
             layers += [nn.LeakyReLU(negative_slope), nn.ConvTranspose2d(n_in, n_out, 4, stride=2, padding=1)]
-        # Convolutions return outputs in the memory format of their kernels, so only the kernels are converted.
+        # A convolution returns its output in the memory format of its kernel, so it is enough to convert the kernels.
         self.layers = nn.Sequential(*layers, nn.Tanh()).to(memory_format=torch.channels_last)
         self._start(negative_slope)
 

@@ -11,7 +11,8 @@ from torch.nn.functional import interpolate, scaled_dot_product_attention
 __all__ = ["VisionTransformer"]
 
 HEAD_DIM = 64
-OFFSET = 0.1  # added to the side of the new grid when position embeddings are resized, as in the authors' code
+# When position embeddings are resized, this number is added to the side of the new grid, as in the authors' code.
+OFFSET = 0.1
 
 
 class LayerScale(nn.Module):
@@ -124,7 +125,8 @@ class VisionTransformer(nn.Module):
         depth = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
         patch = state["patch_embed.proj.weight"].shape[-1]
         grid = round((n - 1) ** 0.5)
-        # The constructor draws initial weights, overwritten below; fork_rng preserves the caller's random state.
+        # The constructor draws initial weights, which are overwritten below. fork_rng keeps this from changing the
+        # caller's random state.
         with torch.random.fork_rng(devices=[]):
             network = cls(dim=dim, depth=depth, patch=patch, grid=grid)
         network.load_state_dict(dict(state))

@@ -1,4 +1,4 @@
-"""Posteriors q(h|v~, t) of noised data v~ with known noise level t, and such a posterior at one fixed level."""
+"""Posteriors q(h|v~, t) of noised data v~, for every noise level t, and the posterior at one fixed noise level."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ class BernoulliPosterior(Posterior):
 
     def rsample_given(self, q_params: DistributionParams, noise: Tensor) -> Tensor:
         """Compute relaxed samples h in (0, 1), shape (*L, B, H), or binary ones if the temperature is 0."""
-        # The noise u can be 0. Clamping it by half of float32's spacing below 1 keeps log u and log(1 - u) finite.
+        # The noise u can be 0. Clamping u to [6e-8, 1 - 6e-8] keeps log u and log(1 - u) finite. 6e-8 is the distance
+        # between 1 and the next smaller float32 number.
         perturbed = q_params[0] + torch.logit(noise, eps=6e-8)
         if self.temperature == 0:
             return (perturbed > 0).to(perturbed.dtype)

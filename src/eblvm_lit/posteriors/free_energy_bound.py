@@ -1,4 +1,4 @@
-"""The free energy of examples, or an upper bound from a posterior where the free energy is not tractable."""
+"""The free energy of examples, or an upper bound computed with a posterior if it is not tractable."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from eblvm_lit.samplers.sample_noise import SampleNoise
 
 __all__ = ["AnnealedLangevin"]
 
-COLDEST = 1e-6  # replaces T = 0 in Metropolis steps, where the energy is divided by T
+COLDEST = 1e-6  # replaces the temperature T = 0 in Metropolis steps, which divide the energy by T
 
 
 class AnnealedLangevin(Dynamics):

@@ -21,7 +21,7 @@ LIMIT = 1.1
 
 
 class ChainTrace:
-    r"""A record of the chains' energies at selected steps, to compute R-hat and effective sample sizes.
+    r"""A record of the chains' energies at selected steps, from which R-hat and effective sample sizes are computed.
 
     Split R-hat compares the variance between halves of chains with the variance within them, and is 1 for converged
     chains. The effective sample sizes are those of the bulk and of the tails. ArviZ computes all of them, after rank

@@ -172,7 +172,7 @@ def inpaint(
     .. math:: v \leftarrow v + (1 - m) \odot \bigl(\sqrt{T_t}\, \varepsilon\, \xi
         - \tfrac12 \varepsilon^2 \nabla_v E\bigr), \quad v_0 = m \odot v + (1 - m) \odot (0.5 + \xi_0)
 
-    m is 1 at kept pixels, which do not change by a single bit; the last step also changes only missing pixels. With
+    m is 1 at kept pixels, which stay exactly the same. The last step also changes only missing pixels. With
     given latents h, the chains follow E(., h). Without them they follow the free energy or, for a model that has none,
     E(v, h) with real latents that move together with v and so adapt to the kept pixels. Reference: Bao et al. 2021,
     code; Li et al. 2019.

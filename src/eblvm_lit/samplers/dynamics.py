@@ -54,7 +54,7 @@ class Chains(NamedTuple):
         return self.energies(*x).sum()
 
     def kept(self, v: Tensor) -> Tensor:
-        """Return the new values v of the first variable, with kept pixels reset to their initial values."""
+        """Return new values v of the first variable, in which the kept pixels are reset to their initial values."""
         return v if self.moving is None else torch.where(torch.as_tensor(self.moving[0] == 0), self.start[0], v)
 
 

@@ -1,4 +1,4 @@
-"""Energies and their first-order gradients for Markov chains."""
+"""Functions that compute energies and their first-order gradients for Markov chains."""
 
 from __future__ import annotations
 

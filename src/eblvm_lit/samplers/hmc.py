@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo with a Metropolis step; one leapfrog step is a Metropolis-adjusted Langevin move."""
+"""Hamiltonian Monte Carlo with a Metropolis step; one leapfrog step gives Metropolis-adjusted Langevin dynamics."""
 
 from __future__ import annotations
 

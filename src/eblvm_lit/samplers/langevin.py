@@ -1,4 +1,4 @@
-"""Unadjusted Langevin dynamics, for samples from a model and, with noise drawn by the caller, for training."""
+"""Unadjusted Langevin dynamics, which draw samples from a model and also move the chains in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probability flow: from noise to samples through all noise levels, by an ordinary differential equation."""
+"""The probability flow, a differential equation that turns noise into samples through all noise levels."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class ProbabilityFlow(Dynamics):
     is one step of Heun's method, with two evaluations of the gradient. Reference: Song et al. 2021, arXiv 2011.13456;
     Karras et al. 2022, arXiv 2206.00364.
 
-    A flow only transports samples, and its errors add up. With ``n_corrections`` each level but the first is followed
-    by moves of Metropolis-adjusted Langevin dynamics under F of that level, which leave the model's density at that
-    level invariant (Du et al. 2023, arXiv 2302.11552). A score without an energy could not accept or reject.
+    A flow does not correct its errors, which add up. With ``n_corrections`` each level but the first is followed by
+    moves of Metropolis-adjusted Langevin dynamics under F of that level, which leave the model's density at that level
+    invariant (Du et al. 2023, arXiv 2302.11552). Such moves need an energy, because a score does not suffice to accept
+    or reject a move.
 
     Args:
         n_steps: The number n of steps of Heun's method.

@@ -11,7 +11,8 @@ from eblvm_lit.core.seeding import derive_seed
 
 __all__ = ["SampleNoise"]
 
-CHUNK = 2**22  # the maximum number of random numbers drawn at once for 64 samples
+# The maximum number of random numbers that a batch of 64 samples draws at once; see SampleNoise.steps.
+CHUNK = 2**22
 
 
 class SampleNoise:
@@ -34,7 +35,8 @@ class SampleNoise:
 
     def __init__(self, seed: int, samples: Sequence[int], *, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
-        # Consecutive seeds are distinct, whereas some of the 32-bit hashes of 50,000 sample indices would be equal.
+        # The seeds are consecutive numbers, and so they are distinct. If each seed were a 32-bit hash of the sample's
+        # index, some of 50,000 seeds would be equal.
         base = derive_seed(seed, "samples")
         self.generators = [torch.Generator(self.device).manual_seed((base + i) % 2**32) for i in samples]
 
@@ -52,9 +54,9 @@ class SampleNoise:
     def steps(
         self, n: int, normal: int, uniform: int = 0, *, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the random numbers of n steps: normal ones (B, normal) and uniform ones in [0, 1), shape (B, uniform).
+        """Yield, for each of n steps, standard normal numbers (B, normal) and uniform numbers in [0, 1) (B, uniform).
 
-        The normal numbers are standard normal. The numbers of several steps are drawn together, to limit both the
+        The numbers of several steps are drawn together, to limit both the
         number of calls and the memory. How many steps are drawn together does not depend on the batch size, and so
         the numbers do not depend on it either.
         """

@@ -218,7 +218,7 @@ class Sampler:
         seed: int,
         on_step: Callable[[int], None] | None = None,
     ) -> Tensor:
-        """Run chains batch by batch, and return the final values of their first variable, shape (n, *its shape).
+        """Run chains batch by batch, and return the final values of their first variable, shape (n, *event).
 
         Args:
             energy: The joint energy, which is in evaluation mode while the chains run.

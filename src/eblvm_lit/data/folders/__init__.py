@@ -1,1 +1,1 @@
-"""Folders of images as people have them: their splits, classes, labels, and what their files contain."""
+"""Image folders of users: their splits, classes and labels, and the contents of their files."""

@@ -1,4 +1,4 @@
-"""What image files contain: their pages, a digest of each image, and the largest value of the 16-bit images."""
+"""The contents of image files: their pages, a digest of each image, and the largest value of the 16-bit images."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from eblvm_lit.utils.io import read_arrays, read_cached, write_whole
 
 __all__ = ["Contents", "contents_of", "stamps_of"]
 
-VERSION = "contents 1"  # contents that were cached by another version are not used
+VERSION = "contents 1"  # the version of this code; contents that another version has cached are not used
 SIZE = 16  # number of bytes of a digest, as in splitting.py
 LONG = 1000  # a progress bar is shown for at least this many files
-NEW_SUBFILE_TYPE = 254  # the TIFF tag that marks a page as a reduced copy of another (1) or a mask (4)
+NEW_SUBFILE_TYPE = 254  # the TIFF tag that marks a page as a reduced copy of another page (1) or as a mask (4)
 UNREADABLE = -1  # page index for TIFF files whose pages cannot be counted; decoding raises an error that names the file
 # The first bytes of files that may have several pages or more than 8 bits per value.
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -37,8 +37,8 @@ class Contents(NamedTuple):
     Attributes:
         source: The index of each image's file, int64, shape (n,).
         page: The index of the image's page in its file, int64, shape (n,).
-        digest: A digest of each image, uint8, shape (n, 16): of the bytes of its file, or of the pixels of its page if
-            the file has several.
+        digest: A digest of each image, uint8, shape (n, 16). It is computed from the bytes of the image's file, or
+            from the pixels of its page if the file has several pages.
         peak: The largest value of all 16-bit images, shape (); -1 if there are none.
         damaged: The indices of the files that cannot be decoded, int64, shape (m,); empty if that was not checked.
     """
@@ -106,7 +106,10 @@ def contents_of(files: Sequence[Path], *, folder: Path, name: str, check: bool =
 
 
 def stamps_of(files: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Return the path, size and modification time of each file, to detect changes; broken symbolic links have -1."""
+    """Return the path, size and modification time of each file, by which changed files are recognised.
+
+    A broken symbolic link has the size -1 and the time -1.
+    """
     found = (path.stat() if path.exists() else None for path in files)
     return [
         (str(path), -1, -1) if stat is None else (str(path), stat.st_size, stat.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""The images of folders in the order of their splits, with their labels."""
+"""The list of all images in folders, ordered by split, with the label of each image."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from eblvm_lit.errors import DataError
 __all__ = ["Listing", "Page", "list_folders"]
 
 PURPOSES = ("training", "validation", "testing")
-SEEDS = 1000  # number of values of split_seed tried to suggest one with which no split is empty
+SEEDS = 1000  # number of values of split_seed that are tried, to suggest one for which no split is empty
 
 
 class Page(NamedTuple):
-    """An image, as a page of a file; most formats have only page 0."""
+    """One page of a file, which is one image; files of most formats have only page 0."""
 
     path: Path
     page: int
@@ -130,7 +130,8 @@ def _labels(
         labels[name] = part.classes
         if table is not None:
             labels[name], unused = labels_of(table, part.files)
-            if unused and table.parent == folders[name]:  # only a table for all splits may have rows of other splits
+            # A table for all splits lies beside the folders of the splits. Its unused rows belong to other splits.
+            if unused and table.parent == folders[name]:
                 notes.append(f"{table} has {unused} rows of images that are not there.")
     train = labels["train"]
     if bare := [name for name, part in labels.items() if (part is None) != (train is None)]:

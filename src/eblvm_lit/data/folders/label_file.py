@@ -1,4 +1,4 @@
-"""The labels of images in a CSV file beside them, with a column of files and a column of labels."""
+"""The labels of images, read from a CSV file with a column of file names and a column of labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def labels_of(table: Path, files: Sequence[Path]) -> tuple[list[str], int]:
         (['dog', 'cat'], 1)
     """
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:  # utf-8-sig: the byte-order mark is optional
+        with table.open(encoding="utf-8-sig", newline="") as file:  # utf-8-sig accepts an optional byte-order mark
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table} cannot be read ({error}): save it as comma-separated text in UTF-8.") from error
@@ -73,7 +73,10 @@ def _key(name: str) -> str:
 
 
 def _keys(folder: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Map all names by which a table may refer to an image to its path: relative paths, and unique file names."""
+    """Return a dict from each name by which a table may refer to an image to the path of the image.
+
+    The names are the paths relative to the table's folder, and the file names that are unique.
+    """
     names: dict[str, list[Path]] = {}
     for path in files:
         names.setdefault(path.name, []).append(path)

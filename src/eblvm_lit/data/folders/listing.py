@@ -1,4 +1,4 @@
-"""The images in folders: which folders are splits, which are classes, and which files are not images."""
+"""The search for images in folders, which finds the folders of splits, the classes, and files to skip."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ IMAGES = {
     *(".jpx", ".mpo", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
 }
 PACKING = "__MACOSX"  # a folder that macOS adds to archives
-PREPARED = "prepared"  # the folder of decoded images, which lies among the images if data.root is the folder of images
+# The folder of decoded images. It lies among the original images if data.root is their folder.
+PREPARED = "prepared"
 
 
 class Found(NamedTuple):
@@ -43,7 +44,7 @@ class Found(NamedTuple):
 def folders_of_splits(
     path: Path | None, given: Mapping[str, Path | None], split_folders: bool | None = None
 ) -> dict[str, Path]:
-    """Find the folder of each split; a split without one is later drawn from the training images.
+    """Find the folder of each split; a split without a folder is later drawn from the training images.
 
     Args:
         path: A folder of images, or of one folder per split (``train``, ``val``, ``test``, or another usual name of a
@@ -157,7 +158,7 @@ def _kind(name: str) -> str:
 
 
 def names_of(skipped: Sequence[str]) -> str:
-    """Summarise the skipped files with counts: by suffix if several share one, else by name.
+    """Describe the skipped files in one line: several files of one suffix by the suffix, other files by name.
 
     Example:
         >>> names_of([".DS_Store", ".DS_Store", "a.txt", "b.txt", "Thumbs.db"])

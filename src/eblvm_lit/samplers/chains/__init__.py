@@ -1,1 +1,1 @@
-"""Markov chains that training iterations run, as pure functions of the model, a state and given noise."""
+"""Markov chains for training, written as pure functions of the model, the state of the chains, and the noise."""

@@ -60,7 +60,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def start_noise(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Any:
-        """Draw the noise that :meth:`start` needs at v (B, *event)."""
+        """Draw the noise that :meth:`start` needs for examples v (B, *event)."""
 
     @abstractmethod
     def start(self, energy: Energy, v: Tensor, noise: Any) -> State:
@@ -78,7 +78,7 @@ class NegativePhase(ABC):
         return self
 
     def weighted(self) -> NegativePhase:
-        """Return a version of this chain for weighted walkers; it stores all variables that :func:`energy_of` needs."""
+        """Return a version for weighted chains, which stores all variables that :func:`energy_of` needs."""
         return self
 
     @abstractmethod
@@ -95,7 +95,7 @@ class NegativePhase(ABC):
 
     @abstractmethod
     def weighted_run(self, energy: Energy, state: State, noise: Any) -> tuple[State, Tensor]:
-        r"""Run weighted walkers like :meth:`run`, and also return their log-ratios of transition densities, shape (B,).
+        r"""Run weighted chains like :meth:`run`, and also return their log-ratios of transition densities, shape (B,).
 
         .. math:: \log \frac{T(x_k \to x_0)}{T(x_0 \to x_k)}
 

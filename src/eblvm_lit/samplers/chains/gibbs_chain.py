@@ -49,7 +49,7 @@ class GibbsChain(NegativePhase):
             )
 
     def shapes(self, energy: Energy) -> dict[str, tuple[int, ...]]:
-        """Return the shape of the stored variable: the latents for persistent chains, or v for weighted walkers."""
+        """Return the shape of the stored variable: the latents for persistent chains, or v for weighted chains."""
         return {"v": energy.event_shape} if self.keeps_visible else {"h": (energy.h_dim,)}
 
     def weighted(self) -> GibbsChain:
