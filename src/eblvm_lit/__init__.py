@@ -22,5 +22,5 @@ if "EBLVM_LIT_STARTING" in os.environ:
 
     end_with_parent()
 
-# __init__.pyi lists the public names: one list serves imports, editors and type checkers.
+# The file __init__.pyi lists the public names, so that imports, editors and type checkers use the same list.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

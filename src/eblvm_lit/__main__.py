@@ -1,4 +1,4 @@
-"""The commands python -m eblvm_lit train|evaluate|sample|report, also installed as eblvm-train and so on."""
+"""The commands python -m eblvm_lit train|evaluate|sample|report, which are also installed as eblvm-train and so on."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run the command that the name of the script or the first argument gives, or print the version."""
+    """Run the command that is named by the script or by the first argument, or print the version."""
     version = f"eblvm_lit {__version__}"
     name = Path(sys.argv[0]).stem.removeprefix("eblvm-")
     if name not in COMMANDS:
@@ -27,7 +27,7 @@ def main() -> None:
         parser.add_argument("name", choices=COMMANDS)
         name = parser.parse_args(sys.argv[1:2]).name
         sys.argv[:2] = [f"eblvm-{name}"]
-    if sys.argv[1:] == ["--version"]:  # Hydra would print its own version
+    if sys.argv[1:] == ["--version"]:  # handled here, because Hydra would print the version of Hydra
         print(version)
     else:
         resolve_name(COMMANDS[name])()

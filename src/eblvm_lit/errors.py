@@ -26,7 +26,7 @@ class DataError(EblvmError):
 
 
 class ConfigError(EblvmError):
-    """The error for a configuration that names something missing, or objects that cannot be used together."""
+    """The error for a configuration that names something missing, or combines objects that do not fit each other."""
 
 
 class NonFiniteError(EblvmError):

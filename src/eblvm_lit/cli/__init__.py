@@ -1,1 +1,1 @@
-"""The command line: commands, sweeps, hints on wrong words, and training from Python."""
+"""The command line: its commands, sweeps, hints on mistyped overrides, and training from Python."""

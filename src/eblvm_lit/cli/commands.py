@@ -1,4 +1,4 @@
-"""The commands eblvm-train and eblvm-evaluate, which train.py and evaluate.py also run."""
+"""The commands eblvm-train and eblvm-evaluate, which the scripts train.py and evaluate.py run, too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def start(name: str, config_name: str) -> None:
 
     def task(cfg: DictConfig) -> float | None:
         with outcome_of(cfg) as outcome:
-            # this import takes ten seconds, and errors in the command line should appear before it
+            # imported here, because the import takes ten seconds and errors in the command line should appear earlier
             from eblvm_lit.runs import run
 
             outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
@@ -45,8 +45,9 @@ def start(name: str, config_name: str) -> None:
     if name == "train" and (words := fitting_words(sys.argv[1:])):
         print(SENTENCE % words[0])
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
-        sys.argv[place:place] = words  # argparse accepts overrides only if they are next to each other
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # makes Hydra raise its errors instead of printing them
+        # insert the word before the first data override: argparse accepts overrides only if they are next to each other
+        sys.argv[place:place] = words
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let Hydra raise its errors instead of printing them
     try:
         # Hydra 1.4 needs a list of the packages whose callbacks it may build
         options = HYDRA or {"execution_whitelist": ["eblvm_lit.*"]}
@@ -74,8 +75,8 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
     """Check the command line's overrides, and turn an error in the ``with`` block into one message and an exit code.
 
     The block sets the attribute ``metrics`` of the yielded object. After the block, its attribute ``value`` is the
-    metric ``cfg.optimized_metric``, for Hydra's sweepers. It is None if no metric is optimized, and for a failed job of
-    a plain grid, so that the other jobs still run.
+    metric ``cfg.optimized_metric``, for Hydra's sweepers. The value is None if no metric is optimized, and for a failed
+    job of a plain grid, so that the other jobs still run.
     """
     # imported here, because these imports take half a second, and --help does not need them
     from hydra.errors import CompactHydraException
@@ -103,7 +104,8 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
             sys.exit(1)
         outcome.value = worst_value() if isinstance(error, NonFiniteError) else None
         if not in_grid and outcome.value is None:
-            raise CompactHydraException(str(error)) from None  # in a search, Hydra's sweeper handles this error
+            # in a hyperparameter search, Hydra's sweeper handles this error
+            raise CompactHydraException(str(error)) from None
     except Exception:
         if not in_grid:
             raise
@@ -111,7 +113,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
 
 
 def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
-    """Return the configuration with a model that fits the shape of the user's data, unless ``kind`` is given."""
+    """Choose a model that fits the shape of the user's data, unless ``kind`` is given; return the configuration."""
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
 

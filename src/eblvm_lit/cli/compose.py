@@ -1,4 +1,4 @@
-"""Training from Python: composing a configuration from overrides, running it and returning the trained run."""
+"""Train a model from Python: compose a configuration from overrides, run it, and return the trained run."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def train(
     folder = cfg.run_dir
     which = "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
-    # a run seeds torch, NumPy and Python; the caller's random states are restored afterwards
+    # restore the caller's random states afterwards, because a run seeds torch, NumPy and Python
     with isolate_rng(), nullcontext() if given is None else given.stored_in(Path(folder)):
         run.train(cfg, {"overrides": words})
     return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)

@@ -1,4 +1,4 @@
-"""An estimator in scikit-learn's form: density, outliers and latents of tables, for pipelines and grid searches."""
+"""A scikit-learn estimator that computes densities, outliers and latents of the rows of a table."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         try:
             with redirect_stdout(io.StringIO()):
                 run = train([*QUIET, *SETTINGS, *own, *self.overrides], data=x, validation=few, test=few)
-        except EblvmError as error:  # callers of scikit-learn expect a ValueError for unsuitable data
+        except EblvmError as error:  # users of scikit-learn expect a ValueError for unsuitable data
             raise ValueError(str(error)) from error
-        # sampling must not depend on the folder, because it may be temporary
+        # keep the initial states of the chains, so that sampling still works after a temporary folder is removed
         kept = {"iteration": run.iteration, "folder": run.folder if self.run_dir else None, "starts": run.starts}
         return TrainedRun(method=run.method, config=run.config, metrics=run.metrics, packages=run.packages, **kept)
 
@@ -159,13 +159,13 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute the log-density of each row in nats, shape (n,).
 
-        It is the negative free energy, so a log-density up to a constant, if log Z is unknown.
+        If log Z is unknown, the result is the negative free energy, which is the log-density up to a constant.
         """
         x = self._rows(X)
         return self.run_.log_likelihood(x) if np.isfinite(self.log_partition_) else -self.run_.free_energy(x)
 
     def score(self, X: ArrayLike, y: Any = None) -> float:  # noqa: ARG002 - scikit-learn's signature
-        """Compute the mean log-density of the rows in nats, by which grid searches compare settings.
+        """Compute the mean log-density of the rows in nats; grid searches compare settings by this number.
 
         Raises:
             ValueError: If log Z is unknown, because means of several models are then not comparable.
@@ -200,7 +200,7 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
 
         Args:
             n_samples: The number of rows.
-            random_state: The seed, a random state of NumPy, or None for the one of the estimator.
+            random_state: The seed, a random state of NumPy, or None for the random state of the estimator.
         """
         check_is_fitted(self)
         seed = check_random_state(self.random_state if random_state is None else random_state).randint(SEEDS)

@@ -1,4 +1,4 @@
-"""The choice of a model for the user's own data: the configuration is composed again with the ``kind`` of the data."""
+"""Choose a model that fits the user's own data, by composing the configuration again with the ``kind`` of the data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fitted_kind(cfg: DictConfig) -> str:
 
 
 def fitting_words(words: Sequence[str]) -> list[str]:
-    """Return the override ``kind=...`` that fits the user's data file, as a list with one element or none.
+    """Return a list with the override ``kind=...`` that fits the user's data file, or an empty list.
 
     The option is found before the whole configuration is composed, so that a command may also set keys of the model and
     the method that this option chooses. The list is empty if the words name no file, several files or a kind, or if the
@@ -60,10 +60,10 @@ def fitting_words(words: Sequence[str]) -> list[str]:
 
 
 def with_own_model(kind: str, words: Sequence[str]) -> str:
-    """Return ``vectors`` in place of ``points`` if the overrides choose a model, and otherwise the kind unchanged.
+    """Replace the kind ``points`` by ``vectors`` if the overrides choose a model; return other kinds unchanged.
 
-    ``points`` sets keys of its model, which other models do not have. The settings of ``vectors`` are right for points,
-    too, and leave the model open.
+    ``points`` sets keys of its own model, which other models do not have. The settings of ``vectors`` also suit points,
+    and do not choose a model.
 
     Example:
         >>> with_own_model("points", ["model=grbm"]), with_own_model("points", ["method=dsm"])
@@ -97,7 +97,7 @@ def fitted(
     if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
         return cfg
     if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
-        return cfg  # the run will refuse this configuration
+        return cfg  # no data file is named, and the run will refuse the configuration
     word = f"kind={with_own_model(fitted_kind(cfg), overrides)}"
     found = compose_again(word)
     log.info(SENTENCE, word)

@@ -1,4 +1,4 @@
-"""One-sentence messages for command lines that Hydra refuses, with the most similar key or option."""
+"""Messages of one sentence for command lines that Hydra refuses, which suggest the most similar key or option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from eblvm_lit.utils.command_line import nearest, pasteable
 
 __all__ = ["refuse_unread", "sentence"]
 
-# Trainer options of Lightning that runs do not accept, mostly because runs count iterations, and what to use instead.
+# Trainer options of Lightning that runs do not accept, mostly because runs count iterations instead of epochs. Each
+# value names the option to use instead.
 NOT_TAKEN = {
     **dict.fromkeys(("max_epochs", "min_epochs", "epochs"), "trainer.max_steps, in iterations"),
     **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "n_validations, the number in a whole run"),
@@ -76,7 +77,7 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
 
 
 def _no_name(overrides: Sequence[str]) -> str:
-    """Return the error message for a configuration group that is set to a value other than one of its options.
+    """Return the error message for an override that sets a group to something other than one of its options.
 
     Example:
         >>> _no_name(["seed=3", "optimizer=0.01"])
@@ -105,7 +106,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
 
 
 def _hint(key: str | None, value: str | None, config_name: str, overrides: Sequence[str]) -> str:
-    """Return the question "Did you mean KEY=VALUE?" if Hydra accepts that override, and an empty string if not."""
+    """Return the question "Did you mean KEY=VALUE?" if Hydra accepts this override, and an empty string if not."""
     text = f"{key}={value}"
     others = [other for other in _choices(overrides) if not other.startswith(f"{key}=")]
     works = key and value and any(_composed(config_name, words) for words in ([*others, text], [text]))
@@ -113,12 +114,12 @@ def _hint(key: str | None, value: str | None, config_name: str, overrides: Seque
 
 
 def _choices(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of a command line that choose an option of a configuration group."""
+    """Return only those overrides of a command line that choose an option of a configuration group."""
     return [text for text in overrides if options_of(text.lstrip("+").partition("=")[0].partition("@")[0])]
 
 
 def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
-    """Compose a configuration from overrides; return None if that fails."""
+    """Compose a configuration from overrides; return None if Hydra raises an error."""
     try:
         with composing():
             return compose(config_name, overrides=list(overrides), return_hydra_config=True)
@@ -127,10 +128,10 @@ def _composed(config_name: str, overrides: Sequence[str]) -> DictConfig | None:
 
 
 def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
-    """Return a dict from each key or group that a run with these overrides uses to its spelling on the command line.
+    """Return the spelling on the command line of each key and group that a run with the given overrides uses.
 
-    A group that is placed elsewhere is written ``group@place``. Keys whose value refers to a whole group, such as
-    ``${model}``, are left out.
+    The result is a dict by the name of the key or group. A group that is placed elsewhere is written ``group@place``.
+    Keys whose value refers to a whole group, such as ``${model}``, are left out.
     """
     composed: Any = _composed(config_name, _choices(overrides)) or _composed(
         config_name, []
@@ -144,7 +145,7 @@ def _known(config_name: str, overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _leaves(node: Mapping[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted path of every key whose value is not a mapping, and the value as text."""
+    """Yield the dotted path of every key whose value is not a mapping, together with the value as text."""
     for key, value in node.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{path}{key}.")
@@ -158,9 +159,9 @@ def _top(key: str) -> str:
 
 
 def _read(cfg: DictConfig, config_name: str) -> set[str]:
-    """Return the top-level keys that a run uses, and the groups whose options only change other keys."""
+    """Return the top-level keys that a run uses, and the groups, as ``experiment``, that only change other keys."""
     plain: Any = OmegaConf.to_container(cfg)
-    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # every run reads these
+    groups = ("data", "method", "trainer", "callbacks", "logger", "sampler")  # every run uses these keys
     read = {*OmegaConf.load(conf_folder() / f"{config_name}.yaml"), *groups}
     read.discard("marginal_model")
     rest = [str(plain.get(name)) for name in read]
@@ -194,6 +195,6 @@ def refuse_unread(cfg: DictConfig, overrides: Sequence[str]) -> None:
     read = _read(cfg, "config")
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        top = _top(override.package or key)  # for GROUP@PACKAGE, the first word of PACKAGE
+        top = _top(override.package or key)  # an override GROUP@PACKAGE=OPTION changes the keys below PACKAGE
         if top not in read and not override.is_delete():
             raise ConfigError(f"{key}: nothing reads {top} in this run. Leave it out, or choose a method that uses it.")

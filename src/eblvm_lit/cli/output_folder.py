@@ -22,7 +22,8 @@ __all__ = ["CheckOutputFolder"]
 class CheckOutputFolder(Callback):
     """Creates the output folder before Hydra does, so that an error is reported without a traceback."""
 
-    # Holds the locks on folders until the process exits; a class attribute, because launchers pickle callbacks.
+    # The locks on folders, held until the process exits. They are a class attribute, because launchers pickle callbacks
+    # and locks cannot be pickled.
     claims = ExitStack()
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
@@ -51,7 +52,7 @@ def _make(config: DictConfig, kind: str) -> Path:
     """Create the folder of a ``run`` or ``sweep``, or reuse it if the user named it or another process created it."""
     typed = OmegaConf.select(config, "hydra.overrides.hydra") or []
     named = any(text.startswith(f"hydra.{kind}.dir=") for text in typed)
-    # Lightning's rank_zero_only reads the same variables, but takes seconds to import
+    # read the variables directly: Lightning's rank_zero_only, which reads them, too, takes seconds to import
     later = any(int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
     return (prepare_folder if named or later else new_folder)(config.hydra[kind].dir)
 

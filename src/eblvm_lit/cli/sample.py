@@ -47,7 +47,7 @@ def write_samples(run: TrainedRun, v: Tensor, folder: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draw and write samples; for an error that the user can correct, print the message and exit with code 1."""
+    """Draw samples and write them; if the user can correct an error, print its message and exit with code 1."""
     given = parser().parse_intermixed_args(argv)
     try:
         run = load(given.run, device=given.device, allow_packages=given.allow_packages, config_dir=given.config_dir)

@@ -1,4 +1,4 @@
-"""Sweeps with Hydra's multirun: how they are resumed, and the table of jobs at their end."""
+"""The Hydra callback that resumes sweeps of Hydra's multirun, and prints a table of the jobs when a sweep ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_METRICS = 3  # maximum number of metrics in the table of jobs
 
 
 def worst_value() -> float | None:
-    """Return the objective value that is reported to Optuna for a diverged run, or None outside a search.
+    """Return the objective value that Optuna receives for a diverged run, or None if this is not an Optuna search.
 
     Without such a value the search would end, because Optuna's plugin stops at the first job without a value, and at
     the first NaN.
@@ -58,12 +58,16 @@ class Sweep(Callback):
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Set the folder of a resumed sweep and the direction of a search, and refuse a seed for a shared study."""
+        """Set the folder of a resumed sweep, and the direction of a hyperparameter search.
+
+        A seed of Optuna's sampler is refused if several processes share a study.
+        """
         given = " ".join(config.hydra.overrides.hydra)
         if config.sweep.resume:
             set_key(config, "hydra.sweep.dir", str(_earlier_sweep(config, named="hydra.sweep.dir=" in given)))
         if "direction" in config.hydra.sweeper and "hydra.sweeper.direction=" not in given:
-            from eblvm_lit.reports.runs import declare_all  # this import takes seconds; errors should appear earlier
+            # imported here, because the import takes seconds and errors in the command should appear earlier
+            from eblvm_lit.reports.runs import declare_all
 
             declare_all()
             way = direction(config.optimized_metric or "")
@@ -88,7 +92,10 @@ class Sweep(Callback):
             write_text(folder / COMMAND, yaml.safe_dump(typed_command(), sort_keys=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Show all jobs; if some have no results, list these and, except in a search, exit with an error."""
+        """Show all jobs of the sweep, and list the jobs without results.
+
+        If there are jobs without results, exit with an error, except in a hyperparameter search.
+        """
         root = Path(config.hydra.sweep.dir)
         found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
         folders = sorted(found, key=lambda path: (len(path.name), path))
@@ -105,16 +112,16 @@ class Sweep(Callback):
 
 
 def _asked(task: list[str]) -> list[str]:
-    """Return the overrides of a sweep or a job without those of ``sweep.*``, which only say how a sweep is started."""
+    """Remove the overrides of keys ``sweep.*``, which only say how a sweep is started, and return the others."""
     return [text for text in task if not text.lstrip("+").startswith("sweep.")]
 
 
 def _earlier_sweep(config: DictConfig, named: bool) -> Path:
-    """Return the folder of an earlier sweep with the same command line: the one the user named, or the newest."""
+    """Return the folder of an earlier sweep with this command line: the folder that the user named, or the newest."""
     wanted = _asked(OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
     own = Path(config.hydra.sweep.dir)
     if named and not (own / "multirun.yaml").is_file():
-        return own  # there is no sweep to resume yet: the same command starts a sweep and resumes it
+        return own  # there is no sweep to resume yet: start a new one, so that one command can start and resume a sweep
     found = [own / "multirun.yaml"] if named else sorted(own.parent.parent.glob("*/*/multirun.yaml"), reverse=True)
     for path in found:
         if _asked(read_yaml(path)["hydra"]["overrides"]["task"]) == wanted:
@@ -132,9 +139,10 @@ def _reason(folder: Path, name: str) -> str:
 
 
 def _show(folders: list[Path], root: Path, optimized: str | None) -> None:
-    """Print a table of the jobs with the overrides in which they differ, and some final metrics."""
+    """Print a table of the jobs, with the overrides in which they differ and some of their final metrics."""
     files = [folder / "metrics.json" for folder in folders]
-    for folder in folders:  # jobs may run in other processes, so their files tell which metrics are better if higher
+    # jobs may run in other processes, so read from their files for which metrics higher values are better
+    for folder in folders:
         learn(folder)
     metrics = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
     overrides = [_asked(read_command(folder)["overrides"]) for folder in folders]

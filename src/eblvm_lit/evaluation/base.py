@@ -30,17 +30,17 @@ class Metric(Declares, MayNotApply):
 
     Attributes:
         collective: Whether all processes compute the metric together; if false, only one of them computes it.
-        needs: In words, for which models and data there are numbers, for the page of all metrics.
+        needs: A description of the models and the data to which the metric applies, for the page of all metrics.
     """
 
     collective = False
     needs = "any method"
 
     def prepare(self, method: Method, data: ArrayDataModule) -> None:
-        """Raise, before training, any error (such as a missing file) that :meth:`evaluate` would raise after it."""
+        """Check before training that :meth:`evaluate` has all it needs; raise an error if, say, a file is missing."""
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
-        """Describe, for the table of results, which estimator computes the metric's numbers, if there are several.
+        """Name the estimator that computes the metric's numbers, if there are several; the table of results shows it.
 
         Args:
             method: The method.
@@ -54,7 +54,7 @@ class Metric(Declares, MayNotApply):
     def figure(self) -> Figure | None:
         """Draw the results of the last evaluation; the run saves the figure under the metric's name.
 
-        A metric with a figure must be ``collective``: one process draws all figures, and it needs the results.
+        A metric with a figure must be ``collective``: one process draws all figures, and needs the results for this.
 
         Returns:
             The figure; None before the first evaluation, and by default, for metrics without a figure.

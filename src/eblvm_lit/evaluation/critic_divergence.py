@@ -1,4 +1,4 @@
-"""The Fisher divergence that a critic estimates, and its exact value where the data's density is known."""
+"""The Fisher divergence that a critic estimates, and the exact divergence if the density of the data is known."""
 
 from __future__ import annotations
 

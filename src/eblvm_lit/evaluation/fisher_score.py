@@ -1,4 +1,4 @@
-"""The exact score-matching loss on held-out data: the Fisher divergence up to a constant of the data."""
+"""The exact score-matching loss on held-out data, which is the Fisher divergence up to a constant of the data."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ class BernoulliLatents(NamedTuple):
     logits: Tensor
 
     def divergences(self, p: BernoulliLatents | EnumeratedLatents) -> dict[str, Tensor]:
-        r"""Compute the KL divergence of this distribution q from another one, p, shape (B,), finite for any logits.
+        r"""Compute the KL divergence of this distribution q from another distribution p, shape (B,).
 
-        With the logits l of q and x of p, and the softplus zeta, it is
-        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`. If the latents of p are not independent, it is the sum
-        :math:`\sum_h q(h) (\log q(h) - \log p(h))` over all states.
+        With the logits l of q and x of p, and the softplus zeta, the divergence is
+        :math:`\sum_j q_j (l_j - x_j) + \zeta(x_j) - \zeta(l_j)`, which is finite for any logits. If the latents of p
+        are not independent, it is the sum :math:`\sum_h q(h) (\log q(h) - \log p(h))` over all states.
 
         Example:
             >>> from torch import tensor
@@ -80,7 +80,7 @@ class GaussianLatents(NamedTuple):
     log_std: Tensor
 
     def divergences(self, p: GaussianLatents) -> dict[str, Tensor]:
-        r"""Compute the KL and the Fisher divergence of this distribution q from another one, p, each of shape (B,).
+        r"""Compute the KL and the Fisher divergence of this distribution q from another one p, each of shape (B,).
 
         With :math:`r = s_q / s_p` and :math:`\Delta = (m_q - m_p) / s_p`:
 

@@ -26,8 +26,9 @@ __all__ = ["Modes", "gaussian_shares", "shares_of_modes"]
 
 N_STDS = 3.0
 # A mode counts as found if its share of samples is at least EXCESS times the share that a single Gaussian with the
-# data's mean and covariance has there. Near the modes of the blobs, chains that sample this Gaussian from uniform
-# starting points reach up to 1.15 times its exact share; the blobs themselves have at least 1.7 times this share.
+# data's mean and covariance would have there. Chains that sample this Gaussian from uniform starting points give the
+# modes of the blobs up to 1.15 times the Gaussian's exact share. Samples of the blobs give at least 1.7 times this
+# share.
 EXCESS = 1.5
 
 

@@ -39,7 +39,7 @@ class OutlierSet(ABC):
     """The base class of outlier sets: examples that the model's energy should distinguish from data."""
 
     def prepare(self, data: ArrayDataModule) -> None:  # noqa: B027 - most sets need no preparation
-        """Raise, before training, any error that :meth:`draw` would raise with these data."""
+        """Check before training that :meth:`draw` will work with the data, and raise an error if it will not."""
 
     @abstractmethod
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
@@ -61,7 +61,7 @@ class _Uniform(OutlierSet):
 
 
 class UniformNoise(_Uniform):
-    """Outliers whose values are independent uniform numbers; there are as many outliers as examples.
+    """Outliers whose values are independent uniform random numbers; there are as many outliers as examples.
 
     Args:
         low: Lower end of the values; None for the smallest value of the data.
@@ -79,7 +79,7 @@ class UniformNoise(_Uniform):
 
 
 class Constant(_Uniform):
-    """Constant outliers: all values of one outlier equal one uniform number, as in a flat grey image.
+    """Outliers that are constant: all values of an outlier are the same uniform random number, as in a grey image.
 
     There are as many outliers as examples.
 
@@ -102,9 +102,9 @@ class DataSet(OutlierSet):
     """The test split of another data set, converted to the size, the channels and the value range of the data.
 
     Square uint8 images that must shrink by an integer factor are averaged over squares of pixels and rounded to uint8,
-    exactly as the data are by ``data.size``: the traces of another filter would tell otherwise equal images apart. All
-    other images are resized bilinearly with antialiasing. Colours are converted to grey by averaging the channels, grey
-    to colour by repeating the channel.
+    exactly as ``data.size`` does with the data: otherwise, a model could distinguish outliers by the traces of another
+    filter. All other images are resized bilinearly with antialiasing. Colours are converted to grey by averaging the
+    channels, and grey is converted to colour by repeating the channel.
 
     Args:
         data: The data module of the other data set; its ``image_shape`` must be set.
@@ -129,7 +129,7 @@ class DataSet(OutlierSet):
         self.data.setup()
         rows = self.data.splits.test[: self.n_max]
         w = self.data.as_float(_reduced(rows.view(len(rows), *image_shape_of(self.data)), v.shape[-2:])).to(v)
-        own = getattr(self.data, "value_range", "unit")  # data without a value range are in [0, 1]
+        own = getattr(self.data, "value_range", "unit")  # data without the attribute value_range are in [0, 1]
         if own != self.value_range:
             w = 2 * w - 1 if own == "unit" else (w + 1) / 2
         return fitted_to(w, v)
@@ -182,9 +182,9 @@ class OutOfDistribution(
         "fpr95_*": Quantity(-1, "", "the share of outliers taken for data where 95 % of the data are kept"),
     },
 ):
-    r"""The detection of outliers by :math:`-F(v)`: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
+    r"""The detection of outliers by the negative free energy: ``auroc_<set>``, ``aupr_<set>`` and ``fpr95_<set>``.
 
-    F is the free energy if that is tractable. Otherwise it is the bound
+    Examples are ranked by -F(v). F is the free energy if the free energy is tractable. Otherwise F is the bound
     :math:`E_q[E(v, h) + \log q(h|v)] \ge F(v)` with the method's posterior, or E(v, h) at the h that the method's
     encoder returns. Only the order of the examples matters: if F ends in a function that saturates, they are ranked by
     the values before that function. Reference: Kan et al. 2022, section 6.3 (data are the positive class).
@@ -240,7 +240,8 @@ class OutOfDistribution(
         """
 
         def keyed(*keys: str) -> torch.Generator:
-            # Derived from the seed, not from the generator's state: a new set must not change other sets' numbers.
+            # The generator depends on the seed, not on the state of the given generator: otherwise, another set of
+            # outliers would change the numbers of the sets after it.
             return keyed_generator(generator.initial_seed(), *keys, device=generator.device)
 
         def scores(parts: MethodParts, x: Tensor, name: str, generator: torch.Generator) -> Tensor:
@@ -259,7 +260,7 @@ class OutOfDistribution(
         return found
 
     def _at_levels(self, parts: MethodParts) -> dict[str, MethodParts]:
-        """Return a dict from the suffix of each noise level's metric names to the parts of the method at this level."""
+        """Return the parts of the method at each noise level, in a dict by the suffix of this level's metric names."""
         found = {"": parts}
         energy = parts.energy
         if isinstance(energy, AtLevel | MarginalAtLevel):

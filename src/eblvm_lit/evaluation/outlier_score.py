@@ -1,4 +1,4 @@
-"""The score that tells data from outliers by a method's energy: outliers have low scores."""
+"""The score by which a method's energy distinguishes data from outliers; outliers have low scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["has_outlier_score", "outlier_score"]
 
 
 def has_outlier_score(parts: MethodParts) -> bool:
-    """Return whether a method can score examples by its free energy, by a bound of it, or by E(v, h) at encoded h."""
+    """Return whether a method can score examples by the free energy, by its bound, or by E(v, h) with an encoder."""
     return has_free_energy_bound(parts.energy, parts.posterior) or None not in (parts.energy, parts.encoder)
 
 

@@ -26,7 +26,7 @@ NAMES = ("probe_accuracy", "probe_accuracy_pixels", "probe_accuracy_pixels_reduc
 
 class LinearProbe(
     Metric,
-    emits={  # higher is not better for accuracies on pixels, because these do not depend on the method
+    emits={  # for accuracies on pixels, higher is not declared as better, because they do not depend on the method
         NAMES[0]: Quantity(1, "", "the accuracy of a linear classifier of posterior means"),
         NAMES[1]: Quantity(0, "", "the accuracy of the same classifier of pixels"),
         NAMES[2]: Quantity(0, "", "the accuracy of the same classifier of as many principal components as latents"),
@@ -117,7 +117,7 @@ class LinearProbe(
         """
         if not all(np.isfinite(part).all() for part in features):
             return math.nan
-        # scikit-learn accepts booleans for dual, although its type hints do not
+        # scikit-learn accepts a boolean as dual, although its type hints do not allow it
         svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)  # pyright: ignore[reportArgumentType]
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm
         model.fit(features[0], labels[0])

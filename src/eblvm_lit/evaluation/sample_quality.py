@@ -1,4 +1,4 @@
-"""Criteria that compare a model's images with data: FID, KID, Inception score, and variants with other networks."""
+"""Criteria that compare a model's images with data: FID, KID, the Inception score, and variants with other networks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ __all__ = ["SampleQuality"]
 
 
 class SampleQuality(Metric):
-    """Criteria such as FID that compare a model's images with data; all share one pass through one feature network.
+    """Criteria such as FID that compare a model's images with data, computed from the features of one network.
 
-    The names of the numbers show which network is used: ``fid``, ``kid`` and ``inception_score`` use Inception,
-    ``fd_classifier`` uses a classifier. Validations and the final test differ only in the number of samples. Distances
-    are strongly biased upwards if there are no more samples than the network has features.
+    Each image passes through the network once, for all criteria. The names of the numbers show which network is used:
+    ``fid``, ``kid`` and ``inception_score`` use Inception, ``fd_classifier`` uses a classifier. Validations and the
+    final test differ only in the number of samples. Distances are strongly biased upwards if there are no more samples
+    than the network has features.
 
     Args:
         images: The source of the model's images.

@@ -1,4 +1,4 @@
-"""Test images of given labels, which several figures encode and vary."""
+"""Test images with given labels, from which several figures start."""
 
 from __future__ import annotations
 

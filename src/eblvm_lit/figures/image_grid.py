@@ -24,10 +24,10 @@ def tile(
         images: The images, shape (n, *event), each with C H W values.
         image_shape: The shape (C, H, W) of an image, with C = 1 (grey) or 3 (colour).
         background: Value of the gaps and of places without an image.
-        columns: Number of images in a row; None chooses a board that is about square.
+        columns: Number of images in a row; None arranges the images in about a square.
 
     Returns:
-        The board, shape (rows (H + 1) - 1, columns (W + 1) - 1, C), on the CPU.
+        The image of the whole grid, shape (rows (H + 1) - 1, columns (W + 1) - 1, C), on the CPU.
 
     Example:
         >>> tile(torch.arange(4.0), (1, 1, 1), background=9).squeeze(-1).int()
@@ -60,9 +60,9 @@ def image_grid(
         rows: The rows of panels; a panel is a pair of its title and its images, shape (n, *event).
         image_shape: The shape (C, H, W) of an image, with C = 1 (grey) or 3 (colour).
         limits: The values that are drawn black and white, respectively.
-        columns: Number of images in a row of a panel; None chooses boards that are about square.
+        columns: Number of images in a row of a panel; None makes panels that are about square.
         width: The width of a panel, in inches.
-        height_ratios: The heights of the rows of panels relative to each other; boards of the last row fill ``width``.
+        height_ratios: The heights of the rows of panels relative to each other; panels of the last row fill ``width``.
 
     Example:
         >>> figure = image_grid([[("data", torch.zeros(4, 9)), ("model", torch.zeros(4, 9))]], (1, 3, 3))

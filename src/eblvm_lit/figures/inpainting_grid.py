@@ -76,7 +76,7 @@ class Inpainting(Picture):
         self.name = "inpainting" if latents == "drawn" else "inpainting_posterior"
 
     def prepare(self) -> None:
-        """Check that the files that the mask needs exist."""
+        """Check that all files needed by the mask exist."""
         self.mask.prepare()
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
@@ -89,7 +89,8 @@ class Inpainting(Picture):
         v = data.as_float(data.splits.test[: self.n])
         seed = derive_seed(method.seed, self.name)
         keep = self.mask.keep(data.image_shape, SampleNoise(derive_seed(seed, "mask"), range(len(v))))
-        times = (self.n_completions, *[1] * (v.ndim - 1))  # the first completion of each image, then the second of each
+        # repeat the batch of images, so that the first completions of all images come before the second completions
+        times = (self.n_completions, *[1] * (v.ndim - 1))
         given = v.repeat(times), keep.reshape(v.shape).repeat(times)
         h = None
         if self.latents == "posterior":

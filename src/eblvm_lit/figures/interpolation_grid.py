@@ -21,7 +21,7 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = ["Interpolation"]
 
-# the class labels of the images in the published figures: SQUARE for three images, LINE for two
+# the class labels of the images in the published figures: SQUARE for figures of three images, LINE for two images
 SQUARE = (0, 1, 4)
 LINE = (1, 7)
 
@@ -109,7 +109,7 @@ class Interpolation(Picture):
         return image_grid([panels], data.image_shape, columns=self.n)
 
     def _drawn(self, method: Method, latents: list[Tensor], images: list[Tensor]) -> list[Tensor]:
-        """Return the images at interpolated latents, one tensor for each set of two or three given latents."""
+        """Return the images at interpolated latents, as one tensor for each set of two or three given latents."""
         if self.sampler is None:
             return [decode(method.parts.decoding, interpolate(corners, self.n)) for corners in latents]
         options = {"seed": derive_seed(method.seed, self.name), "images": None if self.shared_noise else images}

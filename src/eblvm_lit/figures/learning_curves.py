@@ -47,7 +47,7 @@ def curves_of(csv_path: str | Path) -> dict[str, Curve]:
 
 @styled_text
 def draw_curves(csv_path: str | Path) -> Figure | None:
-    """Draw the metrics of a run over its iterations, each in a small panel; equal curves share a panel.
+    """Draw each metric of a run over the iterations in a small panel of its own; equal curves share a panel.
 
     Metrics that never change are left out, unless none changes.
 
@@ -116,7 +116,7 @@ def _draw(panel: Axes, name: str, curve: Curve) -> None:
     low, high = np.quantile(y, [0.005, 0.98])
     logarithmic = fit_axis(panel.yaxis, [low, high], ratio=ratio)
     panel.plot(x, y, color=colour, linestyle="-", linewidth=0.5, alpha=0.3)
-    window = 2 * max(1, len(y) // (2 * WINDOW)) + 1  # an odd number of points
+    window = 2 * max(1, len(y) // (2 * WINDOW)) + 1  # the number of points is odd, so that the window has a centre
     smooth = pd.Series(y).rolling(window, center=True, min_periods=1).mean()
     panel.plot(x, smooth, color=colour, linestyle="-")
     margin = 0.08 * (high - low) or 1.0

@@ -90,7 +90,8 @@ class Samples(Picture):
         shown = plane(figure, window_in_units(data), ("data", draws.title), data.column_names)
         for axes, (_, v) in zip(shown, panels, strict=True):
             axes.scatter(*data.in_units(v).T, s=5, color=COLOURS[0], alpha=0.4, linewidths=0)
-        figure.draw_without_rendering()  # panels with a fixed aspect need two layout passes, but saving does only one
+        # panels with a fixed aspect need two passes of the layout, and saving makes only one pass
+        figure.draw_without_rendering()
         return figure
 
     def _draws(self, method: Method, data: ArrayDataModule) -> Draws | None:

@@ -38,7 +38,7 @@ INK = "#333a45"  # colour of frames, ticks and text
 GRID = "#e2e8f0"
 DPI = 150
 TICK_STEPS = [1, 2, 2.5, 5, 10]
-DECADES = 100.0  # an axis is logarithmic if the largest number is at least this multiple of the smallest
+DECADES = 100.0  # an axis is logarithmic if the largest number is at least this many times the smallest number
 
 # The colours of Okabe and Ito, except the pale yellow; colour-blind readers can distinguish them. In grey prints, and
 # if there are more than seven curves, dashes and markers distinguish the curves.

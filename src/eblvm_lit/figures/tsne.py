@@ -18,8 +18,8 @@ from eblvm_lit.methods.base import Method
 
 __all__ = ["PosteriorMap"]
 
-PERPLEXITY = 30.0  # scikit-learn's default
-MAX_CLASSES = 20  # above this number, colours could not be distinguished
+PERPLEXITY = 30.0  # the default of scikit-learn
+MAX_CLASSES = 20  # the largest number of classes that are drawn in different colours
 
 
 class PosteriorMap(Picture):

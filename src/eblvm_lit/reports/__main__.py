@@ -80,7 +80,7 @@ def report(folders: Sequence[str], out: str, metrics: Sequence[str] = ()) -> lis
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write the report; for an error that the user can correct, print the message and exit with code 1."""
+    """Write the report; if the user can correct an error, print its message and exit with code 1."""
     given = parser().parse_args(argv)
     try:
         paths = report(given.folders, given.out, given.metric)

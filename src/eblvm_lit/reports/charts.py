@@ -88,7 +88,7 @@ def draw_curves(groups: Sequence[Group], metric: str) -> Figure:
     figure = new_figure(4.4, 3.0)
     axes = figure.subplots()
     open_frame(axes, groups[0].data.replace("_", " "))
-    for i, group in enumerate(groups):  # the index i keeps a group's colour and dash the same in all figures
+    for i, group in enumerate(groups):  # the index i gives a group the same colour and dash in all figures
         curve = mean_curve(group, metric)
         colour = COLOURS[i % len(COLOURS)]
         if len(curve) > 1:
@@ -141,7 +141,7 @@ def draw_costs(groups: Sequence[Group], metric: str) -> Figure:
         limits = axes.get_ylim()
         colours = [COLOURS[i % len(COLOURS)] for i in points.index]
         axes.vlines(points[column], points["low"], points["high"], colours, linewidth=0.8)
-        axes.set(xlabel=label, ylim=limits)  # restore the limits: intervals of only two seeds can be very long
+        axes.set(xlabel=label, ylim=limits)  # keep the limits: confidence intervals from only two seeds can be huge
     front = points[points["front"]]
     all_axes[0].step(front["seconds"], front["quality"], "-", where="post", color="0.5", lw=0.8, label="Pareto front")
     all_axes[0].set_ylabel(f"{_title(metric)}{ARROWS[direction(metric)]}")
@@ -167,7 +167,7 @@ def _legend(axes: Axes) -> None:
 
 
 class Grid:
-    """The cells of a heat map: groups of runs of one method, one for each pair of values of two numeric settings.
+    """The cells of a heat map, each of which is a group of runs with one pair of values of two settings of a method.
 
     Args:
         cells: The groups by the pair of the two settings' values.

@@ -1,4 +1,4 @@
-"""Statistics that tell a difference between settings from chance: intervals of means, and tests of the two best."""
+"""Confidence intervals of means over runs, and statistical tests of the difference between the two best settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["compare", "difference", "interval"]
 
 
 def interval(values: pd.Series) -> tuple[float, float]:
-    """Compute the 95 % confidence interval of the mean of values by Student's t; NaN for fewer than two values.
+    """Compute the 95 % confidence interval of a mean by Student's t distribution; NaN for fewer than two values.
 
     Example:
         >>> [round(float(bound), 2) for bound in interval(pd.Series([1.0, 2.0, 6.0]))]  # 3 ± 4.303 sqrt(7 / 3)
@@ -26,9 +26,9 @@ def interval(values: pd.Series) -> tuple[float, float]:
 
 
 def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, str]:
-    """Test the difference between the means of ``a`` and ``b``: paired t test if seeds are shared, else Welch's t test.
+    """Test the difference between the means of ``a`` and ``b`` by Student's paired t test or Welch's t test.
 
-    The test is paired if all seeds of one of them are also seeds of the other.
+    The test is paired if all seeds of one series are also seeds of the other series.
 
     Args:
         a: Values of a metric with one setting, indexed by seed.
@@ -46,7 +46,8 @@ def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, 
     a, b = (values.dropna().groupby(level=0).mean() for values in (a, b))
     pairs = (a - b).dropna()
     paired = len(pairs) == min(len(a), len(b))
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # scipy warns about single or equal values
+    # scipy would warn about a single value or equal values, for which the test has no p value
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         result = stats.ttest_1samp(pairs, 0.0) if paired else stats.ttest_ind(a, b, equal_var=False)
         low, high = result.confidence_interval(0.95)
     value = pairs.mean() if paired else a.mean() - b.mean()
@@ -55,10 +56,10 @@ def difference(a: pd.Series, b: pd.Series) -> tuple[float, float, float, float, 
 
 
 def compare(groups: Sequence[Group], summary: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Compare the two best settings for each metric.
+    """Compare the two best settings for each metric on each data set.
 
-    The best setting of each method is compared with those of the other methods; if there is only one method, its
-    settings are compared with each other.
+    If there are several methods, the two settings are the best settings of the two best methods; if there is only one
+    method, they are its two best settings.
 
     Args:
         groups: The groups of runs of all data sets.

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page, without scripts and external files."""
+"""The report as one HTML page that contains its figures, without scripts and external files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def render(
 
 
 def _figures(group: Group) -> dict[str, str]:
-    """Return the figures of the first run of a group, scaled down, as a dict from each figure's name to a data URI."""
+    """Return the figures of the first run of a group, scaled down, as data URIs in a dict by the figure's name."""
     paths = [path for path in sorted(group.runs[0].folder.glob("figures/*.png")) if not AT_VALIDATION.search(path.stem)]
     found: dict[str, str] = {}
     for path in paths[:MOST_PICTURES]:

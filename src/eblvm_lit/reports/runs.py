@@ -1,4 +1,4 @@
-"""Runs read from their folders, and groups of runs that differ only in their seed."""
+"""Read runs from their folders, and form groups of runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["LAST", "SECONDS", "SPEED", "Group", "Run", "declare_all", "group_run
 SPEED = "train/iterations_per_second"
 SECONDS = "train/seconds"
 LAST = " (last 3)"
-LARGEST = 1e100  # the variance of much larger numbers overflows float64, because it squares them
+LARGEST = 1e100  # larger numbers are not used, because the square of a much larger number overflows float64
 PREFIX = re.compile(r"^(method|model|optimizer|data|trainer)\.")
 
 
@@ -84,7 +84,7 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
                 runs.append(_read_run(folder, config))
             else:
                 left_out[folder] = "unfinished: it was stopped, has failed (train.log says why), or is still running"
-        except Exception as error:  # a folder that no run has written may contain anything
+        except Exception as error:  # reading can fail in any way, because other programs may have written the folder
             left_out[folder] = escaped(f"unreadable: {' '.join(str(error).split())[:200]}")
     if not runs:
         why = "".join(f" {folder} is {reason}." for folder, reason in list(left_out.items())[:1])
@@ -93,9 +93,9 @@ def read_runs(folders: Iterable[str | Path]) -> tuple[list[Run], dict[Path, str]
 
 
 def declare_all() -> None:
-    """Import all modules that declare metrics, their units, and whether higher is better; this takes seconds.
+    """Import all modules that declare metrics, their units, and whether higher values are better; this takes seconds.
 
-    The import is needed for runs that have not stored these declarations in their folder.
+    The import is needed for runs that have not stored the units and directions of their metrics in their folder.
     """
     for package in (evaluation, callbacks):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -103,7 +103,7 @@ def declare_all() -> None:
 
 
 def _read_run(folder: Path, config: dict[str, Any]) -> Run:
-    """Read a finished run, make its texts safe to print, and refuse numbers that are too large to be squared."""
+    """Read a finished run, make its texts safe to print, and refuse final metrics that are too large to be squared."""
     curves = read_curves(folder / "metrics.csv").rename(columns=escaped)
     curves = curves.where(curves.abs() < LARGEST)[curves.index < LARGEST]
     validated = curves[[name for name in curves if name.startswith("val/")]].dropna(axis="columns", thresh=3)
@@ -153,7 +153,7 @@ class Group:
     keys: tuple[str, ...] = ()
 
     def value(self, key: str) -> Any:
-        """Return the chosen option of a configuration group, or the value of a setting; None if there is neither."""
+        """Return the chosen option of a configuration group, or the value of a setting; None if the run has neither."""
         run = self.runs[0]
         return run.choices.get(key, run.config.get(key))
 
@@ -167,12 +167,12 @@ class Group:
 
     @property
     def settings(self) -> str:
-        """Return the distinguishing settings with their values as one text."""
+        """Return one text with the settings that distinguish this group from others, and with their values."""
         return ", ".join(self.text(key) for key in self.keys if self.value(key) is not None)
 
     @property
     def label(self) -> str:
-        """Return the method and the distinguishing settings as one text."""
+        """Return one text with the method, and with the settings that distinguish this group from others."""
         return ", ".join(filter(None, (self.method, self.settings)))
 
     def pooled(self, metric: str) -> pd.Series:
@@ -182,7 +182,7 @@ class Group:
 
 
 def setting_name(key: str) -> str:
-    """Return the name of a setting for labels: its key without a prefix that readers do not need.
+    """Return the name of a setting for labels: its key without a prefix such as ``method.``.
 
     Example:
         >>> setting_name("method.n_unroll"), setting_name("score.n_particles")
@@ -210,7 +210,7 @@ def _data_name(run: Run) -> str:
 def _with_size(group: Group, groups: Sequence[Group]) -> str:
     """Return the name of the data set, followed by the image size if the groups have different sizes.
 
-    Metrics of images of different sizes cannot be compared, so that each size counts as a data set.
+    Metrics of images of different sizes cannot be compared, so each size counts as a data set of its own.
     """
     sizes = {other.value("data.size") for other in groups if other.data == group.data}
     return group.data if len(sizes) == 1 else f"{group.data}_{group.value('data.size')}"

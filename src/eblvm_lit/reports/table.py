@@ -1,4 +1,4 @@
-"""The tables of a report: the mean of each metric over seeds, beside the published number."""
+"""The tables of a report, which show the mean of each metric over seeds beside the published number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNLIKE = "‡"
 BEST = "★"
 BEST_OF_METHOD = "☆"
 ARROWS = {1: " ↑", -1: " ↓", 0: ""}
-LABELS = ("method", "best", "second")  # columns whose texts may be wrapped in the terminal
+LABELS = ("method", "best", "second")  # the columns whose texts may be wrapped in the terminal
 UNITS = {
     "trainer.max_steps": "{:,} iterations",
     "method.optimizer.lr": "learning rate {:g}",
@@ -38,7 +38,7 @@ UNITS = {
 
 
 class Published(NamedTuple):
-    """A published number with its source; ``differs`` says how the run was trained differently, if it was."""
+    """A published number, its source, and the differences between the published training and the training of a run."""
 
     value: float = math.nan
     source: str = ""
@@ -52,9 +52,9 @@ def _entries() -> list[dict[str, Any]]:
 
 
 def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
-    """Find the published numbers for the method, data set and settings of a run, as a dict by metric name.
+    """Find the numbers that were published for the method, data set and settings of a run.
 
-    If several entries of ``published.yaml`` match, the first one counts.
+    Returns a dict by the name of the metric. If several entries of ``published.yaml`` match, the first one counts.
 
     Args:
         config: The resolved configuration of the run by dotted key.
@@ -74,7 +74,7 @@ def find_published(config: Mapping[str, Any]) -> dict[str, Published]:
 
 
 def _differs(config: Mapping[str, Any], trained: Mapping[str, float]) -> str:
-    """Describe how the training of a run differs from the published one.
+    """Describe how the training of a run differs from the published training.
 
     Example:
         >>> _differs({"trainer.max_steps": 300, "method.optimizer.lr": 0.1}, {"trainer.max_steps": 20_000})
@@ -109,7 +109,7 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
     """Summarise groups of runs in one table, with one row for each metric of each group.
 
     Columns include ``std``, the standard deviation with the divisor n - 1; ``low`` and ``high``, the 95 % confidence
-    interval of the mean; ``best``, a mark at the best mean on the data set, or of its method on the data set; and
+    interval of the mean; ``best``, a mark at the best mean on the data set or at the best mean of the method; and
     ``text``, the text that the tables show.
     """
     rows = []
@@ -135,9 +135,10 @@ def summarise(groups: Sequence[Group], metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _best(summary: pd.DataFrame) -> pd.Series:
-    """Return the mark of each row: for the best mean of a metric on a data set, for the best of its method, or none.
+    """Mark the best mean of each metric on each data set, and the best mean of each method.
 
-    A mean is marked only if at least two means can be compared.
+    Returns the mark of each row of the summary, which is empty for all other means. A mean is marked only if at least
+    two means can be compared.
     """
     marks = pd.Series("", summary.index, dtype=object)
     way = summary["metric"].map(direction)
@@ -239,7 +240,7 @@ def _literal(text: str) -> str:
 def show(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> None:
     """Print the tables, with as many columns as fit into the width of the terminal, and the notes."""
     console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:  # a file has unlimited width
+    if not console.is_terminal:  # the output goes to a file, whose width is unlimited
         console.width = 10**4
     endless = console.options.update(width=10**4)
     for data, table in by_data.items():

@@ -1,1 +1,1 @@
-"""The life of a run: training, evaluation, results, and the trained run as an object."""
+"""The steps of a run, which are training, evaluation and results, and the trained run as an object."""

@@ -27,7 +27,7 @@ OPTIONS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 class _Names(dict[str, Any]):
-    """A namespace in which names that are missing, for example because only type checkers import them, mean Any."""
+    """A namespace in which a missing name stands for Any, for example a name that only type checkers import."""
 
     def __missing__(self, name: str) -> Any:
         return Any
@@ -53,7 +53,7 @@ def argument_types(target: type) -> dict[str, Any]:
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
     """Return pydantic's validator for an annotation, or None if pydantic cannot build one."""
     try:
-        # by default, pydantic checks a dataclass field by field, and accepts a mapping in place of an instance
+        # check only the class of a dataclass: by default, pydantic checks each field, and accepts a mapping as instance
         return (
             TypeAdapter(InstanceOf[annotation]) if is_dataclass(annotation) else TypeAdapter(annotation, config=OPTIONS)
         )
@@ -103,7 +103,7 @@ def check_arguments(
     check_values(parts, argument_types(target), lambda within: key_of((*steps, *within)), f" ({target.__name__})")
     try:
         return target.__new__(target)
-    except TypeError as error:  # the class is abstract
+    except TypeError as error:  # raised if the class is abstract
         raise ConfigError(f"{key_of(steps)} ({target.__name__}) does not fit: {error}.") from None
 
 
@@ -152,9 +152,10 @@ def _converted(value: Any, taken: Any) -> bool:
 
 
 def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
-    """Return the keys and indices of the invalid part of a value, and a text that says what is expected there.
+    """Return the path of the invalid part of a value, and a text that describes the values that are valid there.
 
-    For a union, these are the errors of the members that match the value most deeply.
+    The path consists of keys and indices. For a union, the errors are those of the members that match the value most
+    deeply.
     """
     found = [(_place(value, item["loc"]), _wanted(item["msg"])) for item in error.errors(include_url=False)]
     deepest = max((place for place, _ in found), key=len)
@@ -163,7 +164,7 @@ def _misfit(error: ValidationError, value: Any) -> tuple[Steps, str]:
 
 
 def _place(value: Any, location: Sequence[str | int]) -> Steps:
-    """Return the keys and indices in an error's location, without the names of union members that pydantic adds."""
+    """Remove the names of union members, which pydantic adds, from an error's location; keep its keys and indices."""
     steps: Steps = ()
     for step in location:
         if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
@@ -194,7 +195,7 @@ def _shown(value: Any) -> str:
 
 
 def typed_key(node: Any, path: str, steps: Steps) -> str:
-    """Return the key by which a user sets a value: its own key, or the key to which its ``${...}`` refers.
+    """Return the key by which a user sets a value: the value's own key, or the key to which its ``${...}`` refers.
 
     Args:
         node: A node of a configuration, or a plain container.

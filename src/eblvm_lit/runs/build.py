@@ -1,4 +1,4 @@
-"""Construction of data, method, callbacks, loggers and trainer from a configuration."""
+"""Build the data, the method, the callbacks, the loggers and the trainer of a run from its configuration."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Parts(NamedTuple):
 def iterations_per_batch(cfg: DictConfig) -> int:
     """Return the number of training iterations in one step of Lightning's loop, at most ``cfg.iterations_per_batch``.
 
-    The number divides the configured one and the intervals of validation, logging and callbacks, so that each of these
-    runs at exactly its iterations.
+    The number divides ``cfg.iterations_per_batch`` and the intervals of validation, logging and callbacks, so that
+    each of them runs at exactly its iterations.
 
     Example:
         >>> trainer = {"max_steps": 1000, "log_every_n_steps": 25}
@@ -52,10 +52,10 @@ def iterations_per_batch(cfg: DictConfig) -> int:
         5
     """
     if cfg.trainer.get("overfit_batches"):
-        return 1  # one iteration per batch, because Lightning's overfit_batches counts batches
+        return 1  # overfit_batches of Lightning counts batches, so a batch must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
     for name, node in cfg.callbacks.items():
-        # The callback nonfinite is left out: it checks each iteration of a batch, not only the last one.
+        # The interval of the callback nonfinite does not count, because it checks every iteration of a batch.
         if name != "nonfinite" and node is not None and node.get("every"):
             moments.append(node.every)
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
@@ -66,10 +66,11 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
 
     Args:
         cfg: The configuration.
-        packages: The packages, in addition to this one, whose classes it may name. They include :data:`LIBRARIES` only
-            if the user has composed the configuration, so not if it comes from a checkpoint.
+        packages: The packages, in addition to this one, whose classes the configuration may name. They include
+            :data:`LIBRARIES` only if the user has composed the configuration, so not if it comes from a checkpoint.
     """
-    pl.seed_everything(cfg.seed, verbose=False)  # for initial parameters; all other noise comes from keyed generators
+    # this seed is for the initial parameters only; all other random numbers come from keyed generators
+    pl.seed_everything(cfg.seed, verbose=False)
     data = instantiate(cfg.data, "data", packages, ArrayDataModule)
     data.max_examples = cfg.get("max_examples")
     method = instantiate(cfg.method, "method", packages, Method)
@@ -87,7 +88,7 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
 
 
 def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Logger]:
-    """Build the loggers that the user's own configuration names, but never those that a checkpoint names."""
+    """Build the loggers that the user's own configuration names; the loggers in a checkpoint are never built."""
     nodes = {name: node for name, node in (logger or {}).items() if node is not None}
     return [instantiate(node, f"logger.{name}", packages, Logger) for name, node in nodes.items()]
 
@@ -171,8 +172,8 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
     try:
         if n_processes(cfg.trainer) > 1:
             # Methods average their gradients themselves, because DDP's hooks do not see gradients of torch.func.grad.
-            # All processes have equal buffers already. The timeout is long because processes wait for others that
-            # compute metrics or draw figures.
+            # Buffers need no broadcast, because all processes already have equal buffers. The timeout is long, because
+            # processes wait for other processes that compute metrics or draw figures.
             options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)
         trainer = trainer_class(**options, **own)
     except IMPOSSIBLE as error:

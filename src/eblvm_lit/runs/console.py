@@ -40,7 +40,7 @@ def quiet() -> None:
     """Hide Lightning's tips about devices, two deprecation warnings, and Pillow's warning about large images."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*(treespec.*|broadcast_buffers. is )deprecated", category=FutureWarning)
-    # Pillow still raises an error for images that are far too large
+    # ignoring the warning is safe, because Pillow raises an error for images that are far too large
     warnings.filterwarnings("ignore", message=".*decompression bomb")
 
 
@@ -77,7 +77,7 @@ def start_line(parts: Parts, max_steps: int, device: str, folder: Path) -> str:
 
 @rank_zero_only
 def show_results(metrics: Mapping[str, float], folder: Path, estimators: Mapping[str, str] | None = None) -> None:
-    """Print the final metrics as a table, starting with those used for model selection, and then the run's folder.
+    """Print a table of the final metrics, with the metrics used for model selection first, and then the run's folder.
 
     Args:
         metrics: The metrics by name.

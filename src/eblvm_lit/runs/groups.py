@@ -1,4 +1,4 @@
-"""The configuration folder conf/: where it is, its groups, and the options of each group."""
+"""The configuration folder conf/: its location, its groups, and the options of each group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydra import initialize_config_dir
 
 __all__ = ["HYDRA", "choice_of", "composing", "conf_folder", "options_of"]
 
-# Hydra 1.3 behaves as 1.1 unless version_base is given; later versions warn if it is given.
+# Hydra 1.3 behaves like Hydra 1.1 unless version_base is given; later versions of Hydra warn if it is given.
 HYDRA = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
 
 
@@ -41,7 +41,7 @@ def options_of(group: str) -> list[str]:
 
 
 def choice_of(key: str, value: Any) -> str:
-    """Return the end of an error message: the options that a key can have, or a full stop if there is no such list.
+    """Return the end of an error message, which lists the options of a key, or is a full stop if the key has none.
 
     Args:
         key: The key of the part.

@@ -1,4 +1,4 @@
-"""The one place where objects of a configuration are built: Hydra's ``instantiate`` behind an allow-list of classes."""
+"""Build the objects that a configuration describes, by Hydra's ``instantiate`` with an allow-list of classes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ __all__ = [
 # The exceptions that a class raises if its arguments are invalid.
 UNFIT = (TypeError, ValueError, ImportError)
 OWN = "eblvm_lit"
-# The packages that a configuration from the command line may name in addition to this one: only parts of torch and
-# Lightning, because both also have classes that start processes (torch.distributed.elastic's SubprocessHandler).
+# The packages that a configuration from the command line may name in addition to this package. They are only parts of
+# torch and Lightning, because both libraries also have classes that start processes, such as SubprocessHandler of
+# torch.distributed.elastic.
 LIBRARIES = (
     *("torch.nn", "torchvision.models", "torchvision.transforms"),
     *("pytorch_lightning.callbacks", "pytorch_lightning.loggers", "pytorch_lightning.trainer"),
 )
-# The allowlist for all other configurations, such as those of untrusted checkpoints: folders of this package, in
-# addition to the modules of torch. Each key is a top-level key of the configuration, and "" stands for all of them.
-# Loggers are not allowed, because they write anywhere and connect to hosts; only data and callbacks may read files.
+# The allow-list for all other configurations, such as the configurations in untrusted checkpoints. It lists folders of
+# this package, which are allowed in addition to the modules of torch. Each key is a top-level key of the configuration,
+# and "" stands for all top-level keys. Loggers are not allowed, because they can write to any path and connect to
+# hosts. Only data and callbacks may read files.
 FOLDERS = {
     "": (
         *(
@@ -89,7 +91,7 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     part = check_arguments(plain, _resolver(path, packages), functools.partial(typed_key, node, path))
     if kind is not None and not isinstance(part, kind):
         raise ConfigError(f"{path} must be a {kind.__name__}, not {type(part).__name__}: see {kind.__module__}.")
-    # Hydra 1.4 needs a list of packages whose classes it may build; 1.3 has no such argument
+    # Hydra 1.4 needs a list of packages whose classes it may build; Hydra 1.3 has no such argument
     whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, "torch.nn", *packages)]}
     allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
     try:
@@ -180,7 +182,7 @@ def _within(module: str, packages: Sequence[str]) -> bool:
 
 
 def _cause(error: Exception, plain: Any, path: str) -> BaseException:
-    """Return the original cause of an error, or, for invalid arguments of a class, a ConfigError that names the class.
+    """Return the original cause of an error; if a class refused its arguments, a ConfigError that names the class.
 
     Hydra 1.3 wraps the cause in its own error, whose text contains the key; 1.4 adds the key as a note.
     """
@@ -247,7 +249,7 @@ def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
 
 
 def packages_of(cfg: DictConfig) -> list[str]:
-    """Return the packages besides this one whose classes a configuration composed by the user may name.
+    """Return the packages, in addition to this one, whose classes the user's own configuration may name.
 
     Example:
         >>> packages_of(OmegaConf.create({"allow_packages": ["json"]}))[:2]
@@ -259,9 +261,9 @@ def packages_of(cfg: DictConfig) -> list[str]:
 def import_packages(names: str | Sequence[str] | None, conf: str | Path | None = None) -> list[str]:
     """Import packages so that a configuration can name their classes.
 
-    If Python does not find one, further folders are appended to ``sys.path``: the working folder, and each
-    configuration folder that the command line names with its parent folder. They come last, so that no file in them
-    hides an installed package.
+    If Python does not find a package, further folders are appended to ``sys.path``: the working folder, and each
+    configuration folder that the command line names, with its parent folder. These folders come last, so that no file
+    in them hides an installed package.
 
     Args:
         names: The value of ``allow_packages``; it must not come from a checkpoint.

@@ -1,4 +1,4 @@
-"""Loading of trained models: from runs, checkpoints, shared folders, this package and the Hugging Face Hub."""
+"""Load trained models from runs, checkpoints, shared folders, this package and the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -80,15 +80,17 @@ def load(
     asked = {"ckpt": str(file), "run_dir": str(run_dir), "cache_dir": str(cache_dir), "data_root": None, "seed": None}
     asked |= {"eval_weights": eval_weights, "allow_packages": packages}
     config = stored_config(content["eblvm_lit"]["config"], OmegaConf.create(asked))
-    with torch.random.fork_rng(devices=[]):  # the method draws initial parameters, which restore then replaces
+    # keep the state of torch's generator: the method draws initial parameters, which restore then replaces
+    with torch.random.fork_rng(devices=[]):
         method = instantiate(config.method, "method", packages, Method)
     iteration = restore(method, content, file, "ema" if config.eval_weights == "ema" else "raw")
     method.to(device).eval()
-    # If the user's own Trainer saves a checkpoint later, it stores these parameters as raw, even if they are averages.
+    # If the user's own Trainer saves a checkpoint later, it stores the loaded parameters as raw parameters, even if
+    # they are moving averages.
     method.description = {**content["eblvm_lit"]["config"], "eval_weights": "raw"}
     found = {name: content.get(name) for name in ("metrics", "starts", "log_z")}
     run = TrainedRun(method=method, config=config, iteration=iteration, folder=folder, packages=packages, **found)
-    if eval_weights is None:  # the run's metrics belong to the loaded parameters
+    if eval_weights is None:  # otherwise, the run's metrics may belong to parameters other than the loaded ones
         run.learn_log_partition()
     return run
 

@@ -1,4 +1,4 @@
-"""The results of a run: the final metrics of its checkpoints, figures, and their files."""
+"""Compute the final metrics of a run's checkpoints, draw its figures, and write the files of the results."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def evaluated(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folde
     """Compute the final metrics of a trained run, and the time and memory of its iterations.
 
     Args:
-        which: The checkpoint that is evaluated: ``last``, ``best``, or ``both`` with the best one's metrics under
-            ``test_best/``.
+        which: The checkpoint that is evaluated: ``last``, ``best``, or ``both``, where the metrics of the best
+            checkpoint are under ``test_best/``.
         weights: The parameters that are evaluated, as in :func:`final_metrics`.
         parts: The parts of the run.
         trainer: The trainer of the run.
         folder: The folder of the run. Without callbacks.checkpoints, the method is evaluated in its current state.
     """
     if trainer.strategy.root_device.type == "cuda":
-        # Lightning has moved the method to the CPU, where drawing samples takes hours
+        # Lightning has moved the method to the CPU: move it back, because drawing samples on a CPU takes hours
         parts.method.to(trainer.strategy.root_device)
     if "checkpoints" not in parts.callbacks:
         return final_metrics(parts, _unsaved(parts, trainer), folder, weights) | _costs(parts)
@@ -55,7 +55,7 @@ def evaluated(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folde
 
 
 def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """Return what a checkpoint of the method's current state would contain."""
+    """Return the content that a checkpoint of the method's current state would have."""
     state = {name: value.clone() for name, value in parts.method.state_dict().items()}
     content: dict[str, Any] = {"state_dict": state}
     for part in parts.callbacks.values():
@@ -115,7 +115,7 @@ def best_name(name: str) -> str:
 
 
 def _costs(parts: Parts) -> dict[str, float]:
-    """Return the median number of iterations per second and the peak memory of the run, if these were measured."""
+    """Return the median number of iterations per second and the peak memory of the run, if the run measured them."""
     curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
@@ -123,9 +123,9 @@ def _costs(parts: Parts) -> dict[str, float]:
 
 
 def estimators(parts: Parts) -> dict[str, str]:
-    """Return a dict from each metric that has several estimators to a description of the one that is used.
+    """Describe, for each metric that has several estimators, the estimator that is used.
 
-    The keys are metric names without the split.
+    The keys of the returned dict are names of metrics without the split.
     """
     found: dict[str, str] = {}
     for callback in parts.callbacks.values():

@@ -1,4 +1,4 @@
-"""The checkpoint to resume from: how it is found, and which settings it must share with the run."""
+"""Find the checkpoint from which a run is resumed, and check that its settings and data fit the run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _allowed(cfg: DictConfig) -> list[str]:
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
     for key in listed:
-        is_key = OmegaConf.select(cfg, key, default=...) is not ...  # the default is Ellipsis, because null is a value
+        # the default is Ellipsis and not None, because a key that exists may have the value null
+        is_key = OmegaConf.select(cfg, key, default=...) is not ...
         if key != SPLITS and not is_key:
             similar = get_close_matches(key, map(str, cfg), n=1)
             raise ConfigError(
@@ -74,7 +75,7 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
 
 
 def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: DictConfig, path: str | Path) -> None:
-    """Log how the data have changed since a checkpoint was written, and refuse it if it was trained on test examples.
+    """Log how the data have changed since a checkpoint was written; refuse checkpoints trained on test examples.
 
     Only data modules whose files may change report their examples: see :meth:`ArrayDataModule.example_digests`.
 
@@ -112,7 +113,7 @@ def changed_rates(method: Method, checkpoint: Mapping[str, Any], total: int) -> 
     Args:
         method: The method of the run.
         checkpoint: The content of the checkpoint.
-        total: The number of iterations of this run, over which a cosine schedule is stretched.
+        total: The number of iterations of this run; a cosine schedule ends at this iteration.
     """
     done = checkpoint["eblvm_lit"]["iteration"]
     again, now = (method.rates_at(i, total) for i in (done - 1, done))
@@ -178,7 +179,7 @@ def refuse_other_run(folder: Path, resume_from: Path | None, *, is_job: bool) ->
 
 
 def finished_job(cfg: DictConfig) -> dict[str, float] | None:
-    """Return the final metrics of this sweep job if ``sweep.resume`` is true and the job has already finished."""
+    """Return the final metrics of a job that has already finished, if ``sweep.resume`` is true; otherwise None."""
     folder = Path(cfg.run_dir)
     if not cfg.sweep.resume or not (folder / "metrics.json").is_file():
         return None
@@ -196,10 +197,11 @@ def finished_job(cfg: DictConfig) -> dict[str, float] | None:
 
 
 def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequence[str] = ()) -> dict[str, str]:
-    """Find the settings that have changed but must not, and return both values of each as text, in a dict by key.
+    """Find the settings that differ between a checkpoint and a run, but should be equal.
 
-    A value that comes from another key by ``${...}`` is reported once, under that key: ``optimizer.lr``, for instance,
-    sets the learning rates of both levels.
+    Returns a dict from the key of each setting to a text with both values. A value that comes from another key by
+    ``${...}`` is reported once, under the other key: ``optimizer.lr``, for instance, sets the learning rates of both
+    levels.
 
     Args:
         stored: The resolved configuration in a checkpoint.
@@ -226,12 +228,13 @@ def changed_settings(stored: Mapping[str, Any], cfg: DictConfig, allowed: Sequen
 
 
 def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the dotted path of each value that differs between two nested mappings, and the pair of its values.
+    """Compare two nested mappings, and yield the dotted path and the two values of each key whose values differ.
 
     Objects of different classes count as one difference.
     """
     if not isinstance(before, Mapping) or not isinstance(now, Mapping):
-        before, now = (None if value == {} else value for value in (before, now))  # {} equals a missing key
+        # an empty mapping counts as equal to a missing key
+        before, now = (None if value == {} else value for value in (before, now))
         if before != now:
             yield path, (before, now)
     elif before.get("_target_") != now.get("_target_"):

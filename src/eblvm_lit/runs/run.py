@@ -1,4 +1,4 @@
-"""The two kinds of run, train(cfg) and evaluate(cfg), written as their steps in order."""
+"""The functions train(cfg) and evaluate(cfg), each of which performs all steps of a run in order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
         refuse_other_run(folder, resume_from, is_job=cfg.sweep.resume)
         # Build the parts of the run, and start the other processes if several share it.
         parts = build(cfg, packages_of(cfg))
-        rank_zero_only(parts.data.setup)()  # only the first process downloads and decodes
+        rank_zero_only(parts.data.setup)()  # only the first process downloads and decodes the data
         if (n := processes_to_start(cfg.trainer)) > 1:
             refuse_processes(parts.method, parts.data, n)
             return run_in_processes(n, partial(train, command=command), cfg)
@@ -71,7 +71,7 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
         if cfg.show_config:
             show_config(cfg)
         with logging_to(trainer.loggers):
-            # Set the initial parameters: random ones, those of another run, or those of a checkpoint. Then train.
+            # Set the initial parameters, which are random or come from another run or a checkpoint. Then train.
             start(cfg, parts, trainer, resume_from)
             hints = [*parts.method.memory_hints(), f"{LESS_MEMORY} for validations"]
             with explain_lack_of_memory(hints), keep_freed_memory(), torch_settings(cfg.threads, cfg.get("tf32")):

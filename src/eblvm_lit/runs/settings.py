@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 OPTIONAL = ("logger", "sampler", "latent_langevin", "data_energy")
-# The types of the top-level keys of a run's configuration. All keys but those in OPTIONAL are required.
+# The types of the top-level keys of a run's configuration. All keys are required, except those in OPTIONAL.
 RUN: dict[str, Any] = {
     **dict.fromkeys(("data", "method", "trainer"), dict[str, Any]),
     **dict.fromkeys(OPTIONAL, dict[str, Any] | None),
@@ -46,11 +46,11 @@ RUN: dict[str, Any] = {
     "resume": dict[str, str | Sequence[str] | None],
     "sweep": dict[str, bool],
 }
-# The types of those Trainer options for which runs accept fewer values than Lightning does.
+# The types of Trainer options, for those options whose accepted values are fewer than in Lightning.
 TRAINER: dict[str, Any] = {
     "max_steps": PositiveInt,
     "num_nodes": PositiveInt,
-    # more processes, at 900 MB each, would fill the memory before the first of them starts to train
+    # at most eight processes per core: more processes, which take 900 MB each, would fill the memory before training
     "devices": Annotated[int, Field(ge=-1, le=8 * (os.cpu_count() or 1))]
     | Annotated[str, Field(pattern=r"^(auto|-1|\d|\d+(,\d+)+)$")]
     | Sequence[NonNegativeInt],
@@ -69,7 +69,7 @@ EVALUATION: dict[str, Any] = {
 
 
 def adapt(cfg: DictConfig) -> None:
-    """Set the values that depend on the data files: the size of images in a folder, and the shape of v.
+    """Set the values that depend on the data files: the size of images in a folder, and the shape of an example v.
 
     A run with fewer iterations than validations is validated after each iteration.
 

@@ -132,7 +132,7 @@ def _halved(value: Tensor) -> Tensor:
 
 
 def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
-    """Return the tensors to store: parameters, buffers needed after training, initial states of chains, and log Z."""
+    """Return the tensors to store: parameters, buffers used after training, initial states of chains, and log Z."""
     unshared = run.method.unshared_buffers()
     state = {name: value for name, value in run.method.state_dict().items() if name not in unshared}
     state |= {f"{STARTS}{name}": value for name, value in run.starts.items()}
@@ -145,7 +145,7 @@ def _state(run: TrainedRun, half: bool) -> dict[str, Tensor]:
 
 
 def _config(run: TrainedRun) -> dict[str, Any]:
-    """Return the training command and the settings needed to load the model, both without absolute paths."""
+    """Return the training command and the settings that loading the model needs, both without absolute paths."""
     whole = cast(dict[str, Any], OmegaConf.to_container(run.config, resolve=True))
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
@@ -173,7 +173,8 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
         columns = math.ceil(math.sqrt(len(v)))
         save_image(images, path, nrow=columns, padding=1, pad_value=1, normalize=True, value_range=(low, high))
     elif run.data.window is not None:
-        from eblvm_lit.figures.base import window_in_units  # matplotlib takes seconds to import
+        # imported here, because matplotlib takes seconds to import
+        from eblvm_lit.figures.base import window_in_units
         from eblvm_lit.figures.style import new_figure, save
 
         figure = new_figure(4, 4)
@@ -185,9 +186,10 @@ def draw_samples(run: TrainedRun, v: Tensor, path: Path) -> None:
 
 
 def read_pretrained(folder: Path) -> dict[str, Any]:
-    """Read the folder of a shared model without running any code from it, and return the content of a checkpoint.
+    """Read the folder of a shared model without running any code from it; return the content in a checkpoint's form.
 
-    The folder of the data set is set to that of this machine: the environment variable EBLVM_DATA, or ``data``.
+    The folder of the data set is set to the data folder of this machine, which is the environment variable EBLVM_DATA,
+    or ``data``.
 
     Raises:
         DataError: If a file is missing, cut off, or contradicts itself.

@@ -1,4 +1,4 @@
-"""The start of a run: its device and precision, its records, and its initial parameters."""
+"""Start a run: choose its device and precision, write its configuration, and set its initial parameters."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | No
 
 
 def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
-    """Choose the device of an evaluation: the requested device, or one of the type on which the run was trained.
+    """Choose the device of an evaluation: the requested device, or the type of device on which the run was trained.
 
-    The type matters because random numbers differ between CPUs and GPUs.
+    The type matters, because random numbers differ between CPUs and GPUs.
 
     Args:
         wanted: A device of torch, ``gpu`` or ``auto``; None for the type that trained the run, if this machine has one.
@@ -61,10 +61,10 @@ def choose_device(wanted: str | None, stored: DictConfig) -> torch.device:
 
 
 def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Callable[[], None]:
-    """Return a function that writes the configuration and the command of a run into its folder when first called.
+    """Return a function that, when first called, writes the configuration and the command of a run into its folder.
 
-    Only the first process writes them. The function is called when the first minibatch is done: until then the run may
-    be refused, and its folder stays as it is.
+    Only the first process writes these files. The function is called when the first minibatch is done: until then the
+    run may be refused, and its folder must not change.
 
     Args:
         folder: The folder of the run.
@@ -76,10 +76,10 @@ def keep_records(folder: Path, config: Mapping[str, Any], command: Mapping[str, 
     @cache
     @rank_zero_only
     def write() -> None:
-        (folder / "metrics.json").unlink(missing_ok=True)  # this file marks a run as finished
+        (folder / "metrics.json").unlink(missing_ok=True)  # the file would mark this run as finished
         places = (folder, folder / "checkpoints", folder / "figures")
         for leftover in [path for place in places for path in place.glob(PARTIAL) if path.is_file()]:
-            leftover.unlink()  # a partial file of a process that was killed while writing
+            leftover.unlink()  # it is a partial file of a process that was killed while writing
         if command:
             write_text(folder / COMMAND, yaml.safe_dump(dict(command), sort_keys=False))
         write_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
@@ -116,7 +116,8 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
     """
     method = parts.method
     checkpoint = load_checkpoint(path)
-    begins = restore(method, checkpoint, path)  # with the checkpoint's dtype: Lightning would round float64 parameters
+    # restore the method here, with the checkpoint's dtype, because Lightning would round float64 parameters
+    begins = restore(method, checkpoint, path)
     if begins > trainer.max_steps:
         raise ConfigError(
             f"{path} is of iteration {begins}, beyond trainer.max_steps={trainer.max_steps}: raise that, or evaluate "
@@ -131,7 +132,7 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
 
 
 def _begin_with(method: Method, trained: Method, name: str) -> None:
-    """Copy the parameters of all networks that both methods have from the trained method to the new one.
+    """Copy parameters from a trained method to a new method, for all networks that both methods have.
 
     Args:
         method: The method of the new run.

@@ -16,7 +16,8 @@ from eblvm_lit.training.checkpoint_io import checkpoint_file
 
 __all__ = ["redirect", "stored_config"]
 
-# The arguments of callbacks that an evaluation may replace, and the arguments that it then resets.
+# The arguments of callbacks that an evaluation may replace. The value of each entry has the arguments of the callback
+# that are then reset.
 CHOICES = {("evaluation", "metrics"): {"at_validation": [], "intervals": {}}, ("figures", "figures"): {}}
 
 
@@ -29,7 +30,7 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
 
     Raises:
         DataError: If the checkpoint lacks a required part.
-        ConfigError: For an interpolation, a value of another type, or metrics or figures without the callback for them.
+        ConfigError: For an interpolation, a value of another type, or metrics or figures whose callback is missing.
     """
     if (
         not isinstance(plain, dict)
@@ -37,7 +38,8 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         or "seed" not in plain
     ):
         raise DataError(f"{cfg.ckpt} does not say how it was trained: its data, method, callbacks or seed are missing.")
-    # training resolves all interpolations; any in an untrusted checkpoint could read environment variables
+    # Training resolves all interpolations before it writes a checkpoint. An interpolation in an untrusted checkpoint is
+    # refused, because it could read environment variables.
     refuse_interpolations(plain, "config")
     stored = OmegaConf.create(dict(plain))
     for name, callback in plain["callbacks"].items():
@@ -59,20 +61,20 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
         {
             "save_dir": cfg.run_dir,
             "cache_dir": cfg.cache_dir,
-            # the folder of the evaluated run contains its curves, and any arrays that were given in Python
+            # the folder of the evaluated run contains its curves, and the arrays of a run that was trained from Python
             "csv_path": str(run_folder / "metrics.csv"),
             "run_folder": str(run_folder),
         },
     )
     _choose(stored, cfg)
-    if cfg.data_root is not None:  # outlier data sets in the callbacks have a root, too
+    if cfg.data_root is not None:  # replace the root of the data, and of outlier data sets in the callbacks
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
     return stored
 
 
 def _choose(stored: DictConfig, cfg: DictConfig) -> None:
-    """Replace the run's sampler, metrics and figures by those chosen on the command line, if any."""
+    """Replace the run's sampler, metrics and figures if the command line chooses others."""
     if cfg.get("sampler") is not None:
         stored.sampler = OmegaConf.to_container(cfg.sampler)
     for (callback, part), consequences in CHOICES.items():

@@ -81,7 +81,7 @@ class TrainedRun:
         self.folder = folder
         self.packages = list(packages)
         self._starts = dict(starts or {})
-        # values of log Z, by the digest of the energy
+        # values of log Z and their standard errors, by the digest of the energy
         self._log_z = {} if log_z is None else {digest(self.energy): log_z}
         if metrics is not None:
             self.metrics = metrics
@@ -98,7 +98,7 @@ class TrainedRun:
 
     @property
     def energy(self) -> Energy | None:
-        """The energy E(v, h; theta) or F(v; theta) of the model, or None if the method has none, such as the VAE."""
+        """The energy E(v, h; theta) or F(v; theta) of the model; None for a method without an energy, such as a VAE."""
         return self.method.parts.energy
 
     @property
@@ -127,7 +127,7 @@ class TrainedRun:
     def examples(self, split: str = "test") -> Tensor:
         """Return all examples of a split (``train``, ``val`` or ``test``), shape (n, *event).
 
-        They are v as the model sees them, except that standardised columns are in the units of the data.
+        The examples are v as the model receives them, except that standardised columns are in the units of the data.
         """
         if split not in Splits._fields:
             raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
@@ -147,7 +147,7 @@ class TrainedRun:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The learning curves: rows are iterations, columns are losses and metrics, and NaN means not measured."""
+        """The learning curves: rows are iterations, columns are losses and metrics; values not measured are NaN."""
         return pd.DataFrame() if self.folder is None else read_curves(self.folder / "metrics.csv")
 
     save_pretrained = save_pretrained
@@ -203,7 +203,7 @@ class TrainedRun:
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
         """Return the object that draws the samples, chosen by :func:`~eblvm_lit.draws.choice.draws_of`.
 
-        None if the model cannot be sampled.
+        The result is None if the model cannot be sampled.
 
         Args:
             sampler: Another sampler, or its dynamics, which is used as it is.
@@ -227,15 +227,15 @@ class TrainedRun:
 
     @property
     def starts(self) -> dict[str, Tensor]:
-        """The initial states, by name, of the Markov chains with which the run's sampler draws samples.
+        """The initial states of the Markov chains with which the run's sampler draws samples, in a dict by name.
 
-        A shared model includes them.
+        The files of a shared model include these states.
         """
         draws = self.draws()
         return {} if draws is None else draws.starts
 
     def _points(self, v: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Convert examples to inputs v on the model's device, in the given dtype or, by default, in the model's."""
+        """Convert examples to inputs v on the model's device, in the given dtype or, by default, the model's dtype."""
         like = self._like
         data = self._shapes
         points = as_points(v, data, self.method.event_shape).to(like.device)
@@ -244,11 +244,11 @@ class TrainedRun:
 
     @property
     def _shapes(self) -> ArrayDataModule:
-        """The data set of the run, which gives shapes and units even if its files have not been read."""
+        """The data set of the run, which has the shapes and units even if its files have not been read."""
         return vars(self).get("data") or self._unread_data()
 
     def draw_images(self, n: int, *, seed: int = 0, sampler: Sampler | Dynamics | None = None) -> Tensor:
-        """Draw samples as uint8 images, whose values are 0 to 255 whatever the range of the training data.
+        """Draw samples as uint8 images, with values from 0 to 255 for any value range of the training data.
 
         They are the images of :meth:`sample`, and with Gibbs sampling the means E[v|h], as in the run's figures.
 
@@ -351,7 +351,7 @@ class TrainedRun:
         energy = self.energy
         if encoding is None and not isinstance(energy, ConditionalEnergy):
             raise ConfigError(f"{type(self.method).__name__} has no latents: train one with a posterior, as bidsm.")
-        # In float64, because the rounding of float32 would depend on which other examples are in the batch.
+        # Compute in float64, because rounding errors in float32 would depend on the other examples in the batch.
         points = self._points(v, torch.float64)
         if encoding is None:
             latents = by_rows(in_float64(cast(ConditionalEnergy, energy)).latent_mean, ROWS, points)
@@ -395,7 +395,7 @@ class TrainedRun:
         return alike(by_rows(in_float64(energy).free_energy, ROWS, points) + self._shapes.log_unit_of_v, v)
 
     def learn_log_partition(self) -> None:
-        """Take log Z from the final metrics, if these include it and belong to the current iteration.
+        """Take log Z from the final metrics, if the metrics include log Z and belong to the current iteration.
 
         The caller makes sure that the metrics belong to the current parameters.
         """
@@ -411,9 +411,9 @@ class TrainedRun:
     def log_partition(self) -> tuple[float, float]:
         """Compute log Z and its standard error, in nats, for the current parameters.
 
-        The error of an exact log Z is 0. The computation is that of the run's log-likelihood metric, and is done once
-        for each set of parameters. For the trained parameters, the values are read from the run's metrics or the shared
-        model's files if they are there.
+        The error of an exact log Z is 0. The run's log-likelihood metric computes log Z, once for each set of
+        parameters. For the trained parameters, the values are read from the run's metrics or the shared model's files,
+        if they contain log Z.
 
         Raises:
             ConfigError: If log Z can be neither computed nor estimated.

@@ -1,1 +1,1 @@
-"""Everything that works with Lightning's Trainer: processes, callbacks, loggers and checkpoints."""
+"""The code that works with Lightning's Trainer: processes, callbacks, loggers and checkpoints."""

@@ -1,4 +1,4 @@
-"""Checkpoint files: written atomically, read as plain data, and loaded into a method."""
+"""Write checkpoint files atomically, read them as plain data, and load them into a method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
 __all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
 
-# The key under which callbacks=ema adds moving averages to a checkpoint, as a dictionary with the keys of state_dict.
+# The key of a checkpoint under which callbacks=ema stores the moving averages, as a dict with the keys of state_dict.
 AVERAGES = "averages"
 
 
@@ -67,7 +67,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:
     """Load a checkpoint's parameters and buffers into a method, after converting the method to their dtype.
 
-    A shared model lacks the buffers that only training needs; these keep their current values.
+    A shared model lacks the buffers that only training needs; these buffers keep their current values.
 
     Args:
         method: The method.

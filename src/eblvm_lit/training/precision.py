@@ -46,7 +46,7 @@ def choose_precision(
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 matrices in hardware: emulation is up to 50 times slower.
+    """Return whether a device multiplies bfloat16 matrices in hardware; emulation is up to 50 times slower.
 
     Example:
         >>> multiplies_bfloat16(torch.device("meta"))

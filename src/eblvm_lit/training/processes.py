@@ -1,4 +1,4 @@
-"""Training in several processes that share each minibatch, started by torch's elastic agent, as in torchrun."""
+"""Train in several processes that share each minibatch; torch's elastic agent starts the processes, as in torchrun."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from eblvm_lit.utils.orphans import STARTING, end_with_parent
 
 __all__ = ["check_launch", "claimed_by_run", "is_first", "run_in_processes", "started_outside"]
 
-# The tests set "fork", because "spawn" makes each process import torch again.
+# The method by which processes are started. The tests set "fork", which is faster: with "spawn", each process imports
+# torch again.
 START_METHOD = "spawn"
 
 
@@ -37,7 +38,7 @@ class LostProcessError(EblvmError):
 
 
 def is_first() -> bool:
-    """Return whether this process writes files and prints; the answer is right even before the process group exists."""
+    """Return whether this is the process that writes files and prints, even before the process group exists."""
     return rank_zero_only.rank == 0
 
 
@@ -100,7 +101,7 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
     config.rdzv_backend = "c10d"
     config.rdzv_endpoint = "127.0.0.1:0"
-    if hasattr(config, "signals_to_handle"):  # added in torch 2.9
+    if hasattr(config, "signals_to_handle"):  # versions of torch before 2.9 do not have this setting
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
     resume = f"{resume_command(cfg.run_dir)}."
@@ -120,14 +121,14 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
 
 
 def _stopped(number: int, advice: str) -> InterruptedRunError:
-    """Return the error to raise after a signal has stopped all processes; their own messages name the iteration."""
+    """Return the error that is raised after a signal has stopped all processes; the processes print the iteration."""
     return InterruptedRunError(f"Stopped by {signal.Signals(number).name}; {advice}", number)
 
 
 def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
     """Return the error of the first failed process in one sentence, or None if the user cannot correct the error."""
     rank, failure = error.get_first_failure()
-    if isinstance(failure.message, str):  # the process exited without a Python exception
+    if isinstance(failure.message, str):  # the process exited without an exception of Python
         return LostProcessError(f"Process {rank} of the run was lost ({failure.message}); {resume}")
     name, _, sentence = failure.message["message"].partition(": ")
     if name == InterruptedRunError.__name__:  # one of the processes received a signal
@@ -137,7 +138,7 @@ def _in_one_sentence(error: ChildFailedError, resume: str) -> EblvmError | None:
 
 
 def _work(function: Callable[[DictConfig], Any], cfg: dict[str, Any], hydra_log: dict[str, Any]) -> Any:
-    """Call the function with the configuration in one of the child processes."""
+    """Call a function with the configuration; this code runs in one of the child processes."""
     end_with_parent()
     os.setsid()  # a new session, so that Ctrl-C reaches only the elastic agent, which passes it on once
     rank_zero_only.rank = int(os.environ["RANK"])

@@ -85,7 +85,7 @@ def environment() -> dict[str, str | None]:
         >>> sorted(environment())
         ['commit', 'eblvm_lit', 'host', 'python', 'pytorch_lightning', 'torch']
     """
-    # false if the package is installed in an environment that happens to lie inside another repository
+    # git does not track the file if the package is installed in an environment that lies inside another repository
     tracked = _git("ls-files", "--error-unmatch", "__init__.py")
     return {
         "eblvm_lit": __version__,
@@ -98,7 +98,7 @@ def environment() -> dict[str, str | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """Return the output of a git command that is run in the package's folder; None if git fails."""
+    """Run a git command in the package's folder and return its output; return None if git fails."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

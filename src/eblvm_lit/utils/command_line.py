@@ -1,4 +1,4 @@
-"""The words of a command line: quoting for Hydra and shells, similar names, and the command of this run."""
+"""Helpers for command lines: quoting for Hydra and shells, a search for similar names, and the command of this run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hydra.types import RunMode
 
 __all__ = ["config_folders", "in_sweep", "nearest", "override", "pasteable", "typed_command"]
 
-LEAST_LIKENESS = 0.6  # difflib's ratio of two words above which a hint is given; lower ratios arise by chance
+LEAST_LIKENESS = 0.6  # names are similar if difflib's ratio is above this value; lower ratios arise by chance
 
 
 def override(key: str, value: str) -> str:
@@ -85,7 +85,7 @@ def in_sweep() -> bool:
 def typed_command() -> dict[str, Any]:
     """Return the command line of this run, in the same form as :func:`~eblvm_lit.utils.run_files.read_command`.
 
-    It is empty without Hydra.
+    The result is empty if the run was not started by Hydra.
 
     Example:
         >>> typed_command()

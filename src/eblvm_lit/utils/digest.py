@@ -51,6 +51,6 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
-    """Return the attributes of a module that are numbers, texts or tuples, which its tensors do not determine."""
+    """Return the attributes of a module that are numbers, texts or tuples, because a hash of tensors misses them."""
     plain = bool, int, float, str, tuple
     return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}

@@ -1,4 +1,4 @@
-"""The folders of runs and sweeps: creating them, naming them, and keeping other processes out."""
+"""Functions that create, name and lock the folders of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def new_folder(path: str | Path) -> Path:
     folder = first
     for i in itertools.count(1):
         try:
-            folder.mkdir()  # succeeds in one process only
+            folder.mkdir()  # if several processes try to create the folder, only one of them succeeds
             break
         except FileExistsError:
             folder = first.with_name(f"{first.name}_{i}")
@@ -87,7 +87,7 @@ def claimed(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"{folder} is in use by another process: wait until that ends, or choose another folder."
             ) from None
-        except OSError:  # the file system has no locks
+        except OSError:  # the file system has no locks, so continue without one
             pass
         yield
     finally:

@@ -6,7 +6,7 @@ __all__ = ["COPIES", "INCIDENTAL", "LENGTH_AND_TESTS", "is_below", "is_incidenta
 
 # "*.NAME" stands for keys called NAME at any depth; any other entry stands for a key and all keys below it.
 INCIDENTAL = (
-    # folders that a run reads from and writes to: the results do not depend on where the files are
+    # folders that a run reads from or writes to, because results do not depend on where the files are
     *(
         "*.root",
         "*.run_dir",
@@ -18,14 +18,14 @@ INCIDENTAL = (
         "*.folder",
         "*.dirpath",
     ),
-    # how a run is started and resumed, and how a search judges it
+    # keys that say how a run is started and resumed, and which metric a hyperparameter search optimizes
     *("ckpt", "resume", "sweep", "allow_packages", "optimized_metric"),
-    # what a run prints, logs, draws and saves in addition to its results
+    # keys that say what a run prints, logs, draws and saves in addition to its results
     *("show_config", "summary", "logger", "callbacks.progress", "callbacks.curves", "callbacks.figures"),
     *("callbacks.nonfinite", "callbacks.preemption", "callbacks.checkpoints.every", "callbacks.checkpoints.keep"),
     *("callbacks.evaluation.at_validation", "callbacks.evaluation.intervals"),
     *("trainer.log_every_n_steps", "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.profiler"),
-    # the device and the speed of a run: they change results only by rounding
+    # keys of the device and the speed of a run, because they change results only by rounding errors
     *("compile", "method.compile", "threads", "tf32", "iterations_per_batch"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes"),
 )
@@ -40,7 +40,7 @@ COPIES = ("*.seed", "marginal_model")
 
 
 def is_incidental(key: str, *more: str) -> bool:
-    """Return whether a setting has no influence on the results of a run.
+    """Return whether a setting of a run has no influence on its results.
 
     Args:
         key: The dotted path of the setting.

@@ -1,4 +1,4 @@
-"""Atomic writing of files, with errors such as a full disk as messages for the user."""
+"""Functions that write files atomically, and report errors such as a full disk in a message for the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# the pattern of the partial files left by a process that is killed while writing
+# the pattern of the names of temporary files, which a process leaves behind if it is killed while writing
 PARTIAL = ".*.[0-9]*.eblvm_lit.tmp"
 
 
@@ -58,12 +58,12 @@ def replacing(path: Path) -> Iterator[Path]:
         yield partial
         os.replace(partial, path)
     finally:
-        with suppress(OSError):  # this fails, too, in a read-only folder, where the first error is more useful
+        with suppress(OSError):  # in a read-only folder this fails, too, but the first error is more useful
             partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file atomically: it appears only when all of its content is on the disk.
+    """Write a file atomically: the file appears only when all of its content is on the disk.
 
     Args:
         path: The file; its folder is created.
@@ -110,7 +110,7 @@ def read_cached(path: Path, read: Callable[[Path], Any]) -> Any | None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read all arrays of an ``.npz`` file by name; checksums are verified, and pickled objects are refused."""
+    """Read all arrays of an ``.npz`` file by name; wrong checksums and pickled objects raise an error."""
     with np.load(path) as file:
         return dict(file)
 
@@ -145,7 +145,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically: it appears only when it is complete.
+    """Write a text file atomically: the file appears only when it is complete.
 
     Raises:
         DataError: If the file cannot be written.

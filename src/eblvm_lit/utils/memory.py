@@ -1,4 +1,4 @@
-"""Memory: keeping freed memory for the next tensors, and one sentence for running out of memory."""
+"""Context managers that keep freed CPU memory for the next tensors, and that explain out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["explain_lack_of_memory", "keep_freed_memory", "lacks_memory"]
 # Phrases in the errors that torch and its libraries raise when CPU memory runs out.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "could not create a memory", "std::bad_alloc")
 
-# constants of glibc's malloc.h
+# constants in glibc's header malloc.h, which name the settings of mallopt
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 MMAP_MAX = -4

@@ -10,7 +10,7 @@ LIKELIHOOD = (
     *("ais", "annealing", "hamiltonian_ais", "log_partition_sandwich", "plane_quadrature", "visible_quadrature"),
 )
 STUDIES = ("hypergradient_bias", "hypergradient_error", "score_bias", "whitened_descent")
-# Old names of modules, or of classes with their modules, and the current names.
+# A dict from the old name of a module, or of a class with its module, to the current name.
 MOVED = {
     **{f"evaluation.{name}": f"evaluation.likelihood.{name}" for name in LIKELIHOOD},
     "evaluation.estimated_likelihood.EstimatedLogLikelihood": "evaluation.likelihood.log_likelihood.LogLikelihood",
@@ -36,7 +36,7 @@ DROPPED = (
     "eblvm_lit.figures.hypergradient_bias_curves.BiasCurves",
     "eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves",
 )
-# Classes whose former arguments n_steps and step_size, for drawing points, now belong to the sampler.
+# Classes that had arguments n_steps and step_size for drawing points, which are arguments of the sampler now.
 STEPS = ("draws.points.PointSamples", "evaluation.modes.Modes", "figures.samples.Samples")
 FITTING = "eblvm_lit.draws.choice.FittingSampler"
 
@@ -73,7 +73,7 @@ def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
     sampler = node.get("sampler")
     if str(node.get("_target_")).removeprefix("eblvm_lit.") in STEPS and isinstance(sampler, dict):
         steps = {key: node.pop(key) for key in ("n_steps", "step_size") if key in node}
-        # any other sampler keeps its own n_steps and step_size
+        # any sampler other than FittingSampler keeps its own n_steps and step_size
         node["sampler"] = {**sampler, **steps} if sampler.get("_target_") == FITTING else sampler
     return node
 

@@ -1,4 +1,4 @@
-"""Numbers and lists of names as people read them."""
+"""Functions that format numbers and lists of names for messages and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ __all__ = ["listing", "significant"]
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """Format a number with ``digits`` significant digits; whole numbers keep all digits, and very small ones get three.
+    """Format a number with ``digits`` significant digits, or more if it has more digits before the decimal point.
+
+    Whole numbers have no decimals. Numbers below 0.001, and numbers of 1e15 or more, have three significant digits.
 
     Example:
         >>> [significant(value) for value in (12000, -0.29341234, 2.6e-5, 1906.32, 98765.4, 0.0)]
@@ -24,7 +26,7 @@ def significant(value: float, digits: int = 4) -> str:
 
 
 def listing(names: Sequence[object], most: int = 6) -> str:
-    """Join names by commas; if there are more than ``most``, show only the first ones and the last.
+    """Join names by commas; if there are more than ``most`` names, show only the first names and the last one.
 
     Example:
         >>> listing(["x", "y"]), listing(range(100))

@@ -1,4 +1,4 @@
-"""Exit of a run's processes when their parent process dies."""
+"""A function that ends the child processes of a run when their parent process dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def end_with_parent() -> None:
     a process that a shell started in the background, where SIGINT is ignored. The last checkpoint stays intact.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG: send this signal when the parent dies
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid != os.getppid():
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Printing that appears at once, and is also written to the log file of the run."""
+"""Functions that print without buffering and also write the printed text to the log file of the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eblvm_lit.utils.run_files import COMMAND
 
 __all__ = ["RunLog", "is_worker", "record", "say", "show"]
 
-# Hydra's job_logging connects this logger only to the log file, because its messages are already printed.
+# Hydra's job_logging connects this logger only to the log file, because the functions below print its messages.
 PRINTED = logging.getLogger("eblvm_lit.printed")
 PRINTED.propagate = False
 
@@ -20,10 +20,9 @@ PRINTED.propagate = False
 class RunLog(logging.FileHandler):
     """The log file of a run; in the folder of an earlier run, lines are kept in memory until the new run has started.
 
-    So a start that is refused leaves the log of an earlier run unchanged. A run has started when ``config.yaml`` has
-    been written since this process began, and an evaluation is done when ``evaluation.json`` has; then all waiting
-    lines are written. A log that cannot be written, as on a full disk, stops no run, because the terminal has shown the
-    lines.
+    So a start that is refused leaves the log of an earlier run unchanged. The lines in memory are written after
+    ``config.yaml`` is written, at the start of a run, or after ``evaluation.json`` is written, at the end of an
+    evaluation. A log that cannot be written, as on a full disk, stops no run, because the terminal has shown the lines.
 
     Args:
         filename: The path of the log file.
@@ -50,7 +49,7 @@ class RunLog(logging.FileHandler):
 
 
 def record(text: str) -> None:
-    """Write a text into the log file of the run, if there is one."""
+    """Write a text into the log file of the run, if the run has a log file."""
     PRINTED.info("%s", text if "\n" not in text else f"\n{text}")
 
 
@@ -73,7 +72,7 @@ def show(*parts: RenderableType) -> None:
         results in
           outputs/2026-01-01/10-00-00
     """
-    # a new console, because rich's shared one may belong to another terminal
+    # use a new console, because rich's shared console may belong to another terminal
     console = Console(record=True, markup=False, emoji=False, highlight=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))

@@ -1,4 +1,4 @@
-"""The progress of long work: a bar in a terminal, lines at intervals elsewhere."""
+"""A progress bar for long computations, which prints lines at intervals if there is no terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def progress_bar(
 
 
 def _lines(what: str, total: int, interval: float) -> Callable[[int], None]:
-    """Return a function that prints the progress at intervals, and nothing if the work is shorter than one interval."""
+    """Return a function that prints the progress at intervals; work shorter than one interval prints nothing."""
     done = 0
     began = time.monotonic()
     last = began

@@ -1,4 +1,4 @@
-"""The unit and the meaning of each reported number, and whether higher is better, as declared by its class."""
+"""The unit and the meaning of each reported number, and whether higher is better, as its class declares them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eblvm_lit.errors import escaped
 
 __all__ = ["FILE", "UNKNOWN", "WORDS", "Declares", "Quantity", "direction", "learn", "quantity"]
 
-FILE = "quantities.json"  # stores units, and whether higher is better, for processes that do not import the metrics
+FILE = "quantities.json"  # has units, and whether higher is better, for processes that have not imported the metrics
 
 
 class Quantity(NamedTuple):
@@ -22,7 +22,7 @@ class Quantity(NamedTuple):
         direction: 1 if higher values are better, -1 if lower ones are, and 0 if neither: for counts, settings, standard
             errors of other numbers, and baselines, which are the same for all methods.
         unit: The unit, if any.
-        meaning: What the number is, in a few words, for the page of all metrics.
+        meaning: A description of the number in a few words, for the page of all metrics.
     """
 
     direction: int = 0
@@ -31,21 +31,21 @@ class Quantity(NamedTuple):
 
 
 UNKNOWN = Quantity()
-KNOWN: dict[str, Quantity] = {}  # what classes declare, by the name of a metric or a pattern of names
-STORED: dict[str, Quantity] = {}  # what runs have stored, by the name of a metric
-WORDS: list[dict[str, str]] = []  # values for the fields {...} in declared names
+KNOWN: dict[str, Quantity] = {}  # the quantities that classes declare, by the name of a metric or a pattern of names
+STORED: dict[str, Quantity] = {}  # the quantities that runs have stored in their folders, by the name of a metric
+WORDS: list[dict[str, str]] = []  # dicts of the values that replace the fields {...} in declared names
 
 
 class Declares:
-    """The base class of metrics and other classes that declare the numbers they report by a class argument, ``emits``.
+    """The base class of metrics and other classes that declare their numbers by the class argument ``emits``.
 
     Args:
-        emits: What is declared of each number, by its name with or without the split. In a name, ``*`` stands for
-            a part that depends on the configuration or an index, and ``{field}`` for a field in the titles of any
-            feature network.
+        emits: The unit, the meaning and the direction of each number that the class reports, by the number's name with
+            or without the split. In a name, ``*`` stands for a part that depends on the configuration or an index, and
+            ``{field}`` for a field in the titles of any feature network.
 
     Attributes:
-        emits: What the class itself declares, without its bases.
+        emits: The numbers that the class itself declares, without the numbers of its base classes.
 
     Example:
         >>> class Distance(Declares, emits={"distance_*": Quantity(-1, "metres", "the distance to a place")}):

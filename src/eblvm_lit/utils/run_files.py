@@ -1,4 +1,4 @@
-"""Readers of the files that a run leaves in its folder."""
+"""Functions that read the files in the folder of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMAND = "command.yaml"
 
 
 def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a nested configuration by dotted path; lists are leaves, null and empty values are dropped.
+    """Flatten a nested configuration to a dict by dotted path; lists become texts, null and empty values are dropped.
 
     Example:
         >>> flatten({"method": {"n_unroll": 5, "hypergradient": None}, "betas": [0.9, 0.95], "callbacks": {}})
@@ -37,10 +37,10 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_command(folder: Path) -> dict[str, Any]:
-    """Read the command line of a run: a list of ``overrides``, and ``choices``, a dict of the option of each group.
+    """Read the command line of a run: the list ``overrides``, and the dict ``choices`` with the option of each group.
 
-    Runs of earlier versions have it in Hydra's files. A run started from Python has no choices. For a folder without
-    any of these files the result is empty.
+    In runs of earlier versions, the command line is in Hydra's files. A run that was started from Python has no
+    choices. For a folder without any of these files the result is empty.
 
     Example:
         >>> read_command(Path("nowhere"))
@@ -60,7 +60,8 @@ def read_curves(path: Path) -> pd.DataFrame:
 
     Missing and infinite values are NaN.
     """
-    import pandas as pd  # imported here, because it takes a second; errors in the command should appear earlier
+    # imported here, because the import takes a second and errors in the command should appear earlier
+    import pandas as pd
 
     if not path.is_file():
         return pd.DataFrame()

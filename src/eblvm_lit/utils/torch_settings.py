@@ -1,4 +1,4 @@
-"""Torch's global settings as a context manager, and the choice of a device by its name."""
+"""A context manager that changes torch's global settings, and a function that finds a device by its name."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def find_device(device: str | int | torch.device) -> torch.device:
 def torch_settings(threads: int | None = None, tf32: bool | None = None) -> Iterator[None]:
     """Set the number of CPU threads and the use of TF32 in the block, and flush subnormal numbers to zero.
 
-    Subnormal numbers are those below 1.2e-38 (in double precision 2.2e-308), with which CPUs compute many times more
-    slowly. In a trained network with saturated units a few percent of the activations, gradients and squared gradients
-    were subnormal, and its iteration took five times as long.
+    Subnormal numbers are smaller than 1.2e-38 (in double precision 2.2e-308), and CPUs compute many times more slowly
+    with them. In a trained network with saturated units a few percent of the activations, gradients and squared
+    gradients were subnormal, and an iteration of the network took five times as long.
 
     Args:
         threads: The number of CPU threads; None keeps the current number.

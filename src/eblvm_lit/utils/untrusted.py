@@ -1,4 +1,4 @@
-"""Readers of untrusted files; damaged and suspiciously large files are refused."""
+"""Functions that read untrusted files, and refuse files that are damaged or suspiciously large."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_yaml(path: Path) -> Any:
         levels = accumulate(
             isinstance(event, yaml.CollectionStartEvent)
             - isinstance(event, yaml.CollectionEndEvent)
-            # an alias may stand for infinitely many levels, so a single one exceeds the limit
+            # an alias may stand for infinitely many levels, so a single alias exceeds the limit
             + LEVELS * isinstance(event, yaml.AliasEvent)
             for event in yaml.parse(text, LOADER)
         )
@@ -47,9 +47,9 @@ def read_yaml(path: Path) -> Any:
 
 
 def refuse_endless(node: Any, name: str) -> None:
-    """Refuse nested containers with more levels or values than a real configuration has.
+    """Refuse nested containers with more levels or values than a real configuration could have.
 
-    A container that occurs several times, or inside itself, is counted each time.
+    A container that occurs several times, or inside itself, counts each time.
 
     Args:
         node: The plain containers.
@@ -84,12 +84,13 @@ def read_tensors(path: Path) -> Any:
     Raises:
         DataError: If the file is damaged, cut off or of another kind, contains more than data, or is compressed.
     """
-    import torch  # imported here, because it takes seconds; errors in the command should appear earlier
+    # imported here, because the import takes seconds and errors in the command should appear earlier
+    import torch
 
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-            # suspicious archive members: folders, which torch does not read, and pickles that are far too large
+            # these members of the archive are suspicious: folders, because torch does not read them, and huge pickles
             odd = [
                 x for x in members if x.external_attr & 16 or (x.filename.endswith(".pkl") and x.file_size > 32 * MOST)
             ]

@@ -1,1 +1,1 @@
-"""Numbers that compare the features of samples with those of data: FID, KID, Inception score."""
+"""Criteria that compare the features of samples with the features of data, such as FID, KID and the Inception score."""

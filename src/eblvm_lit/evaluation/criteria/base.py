@@ -1,4 +1,4 @@
-"""The base class of criteria, which compare the features of samples with those of data."""
+"""The base class of criteria, which compare the features of samples with the features of data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["RowCriterion", "SampleCriterion"]
 
 
 class SampleCriterion(Declares, ABC):
-    """The base class of criteria, which compare the features of samples with those of data.
+    """The base class of criteria, which compare the features of samples with the features of data.
 
-    As a metric does, the class declares the units and the better direction of its numbers. In a declared name
+    Like a metric, the class declares the units of its numbers, and whether higher values are better. In a declared name
     ``{suffix}`` and the other words in braces stand for the fields of the network's :class:`Titles`.
 
     Attributes:
@@ -33,7 +33,7 @@ class SampleCriterion(Declares, ABC):
 
     @abstractmethod
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
-        """Compare the features of samples with those of data, and return the criterion's numbers by name.
+        """Compare the features of samples with the features of data, and return the criterion's numbers by name.
 
         Args:
             samples: Features of the samples.
@@ -49,8 +49,8 @@ class RowCriterion(SampleCriterion):
     """The base class of criteria that compare each sample's features with each example's features.
 
     Args:
-        n_max: Largest number of examples with which samples are compared; limits the quadratic cost. The first ones are
-            used. None uses all.
+        n_max: Largest number of examples with which samples are compared, because the cost is quadratic. The first
+            examples are used. None uses all.
     """
 
     needs_rows = True
@@ -61,7 +61,8 @@ class RowCriterion(SampleCriterion):
     def rows(self, samples: FeatureSet, reference: FeatureSet) -> tuple[Tensor, Tensor]:
         """Return the features of samples (M, D) and examples (N, D) in float64, centred at the mean of the examples.
 
-        Criteria depend only on differences of features; subtracting the mean keeps squared distances accurate.
+        Criteria depend only on differences of features. Subtracting the mean reduces the rounding errors of squared
+        distances.
         """
         # features.rows is not None, because needs_rows is true
         x, y = (cast(Tensor, features.rows).double() for features in (samples, reference))

@@ -1,4 +1,4 @@
-"""The Fréchet distance between features of samples and of data: FID."""
+"""The Fréchet distance between the features of samples and the features of data; with Inception features, it is FID."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class InceptionScore(
         "{inception_score}_std": Quantity(0, "", "its standard deviation over parts of the samples"),
     },
 ):
-    r"""The ``inception_score``: high if a classifier is sure of each sample's class and the classes are diverse.
+    r"""The ``inception_score``, which is high if a classifier is sure of each sample's class and classes are diverse.
 
     .. math:: \exp\, E_x\, \mathrm{KL}\bigl(p(y|x) \,\|\, E_x\, p(y|x)\bigr)
 

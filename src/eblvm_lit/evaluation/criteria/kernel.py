@@ -1,4 +1,4 @@
-"""The kernel distance between features of samples and of data: KID."""
+"""The kernel distance between the features of samples and the features of data; with Inception features, it is KID."""
 
 from __future__ import annotations
 

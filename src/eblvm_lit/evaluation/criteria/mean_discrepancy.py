@@ -1,4 +1,4 @@
-"""The maximum mean discrepancy between features of samples and of data, with a Gaussian kernel."""
+"""The maximum mean discrepancy between the features of samples and the features of data, with a Gaussian kernel."""
 
 from __future__ import annotations
 

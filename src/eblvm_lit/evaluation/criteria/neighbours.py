@@ -13,8 +13,8 @@ from eblvm_lit.evaluation.criteria.base import RowCriterion
 __all__ = ["NeighbourCriterion", "counts", "squared_radii"]
 
 ELEMENTS = 2**20  # number of distances per block: blocks of 8 MiB are four times as fast as blocks of 128 MiB
-# Squared distances are reduced by this fraction of the squared norms: otherwise rounding errors could put a feature
-# vector outside of the ball around an equal vector.
+# Squared distances are reduced by this fraction of the squared norms of the vectors. Otherwise rounding errors could
+# put a feature vector outside of the ball around an equal vector.
 ROUNDING = 1e-12
 
 
@@ -33,7 +33,11 @@ class NeighbourCriterion(RowCriterion):
 
 
 def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
-    """Yield squared distances between the next B rows of x and all m rows of y, lowered by a rounding allowance."""
+    """Yield the squared distances between the rows of x and the rows of y, for one block of rows of x at a time.
+
+    The distances have shape (B, m) for B rows of x and all m rows of y. They are reduced by the fraction ``allowance``
+    of the squared norms, which allows for rounding errors.
+    """
     of_y = y.square().sum(-1)
     size = max(1, ELEMENTS // len(y))
     for first in range(0, len(x), size):
@@ -59,7 +63,7 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
 
 
 def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the balls around vectors of y that contain each vector of x, and the vectors of x that each ball contains.
+    """Count, for each vector of x, the balls that contain it, and for each ball, the vectors of x inside the ball.
 
     Args:
         x: Feature vectors, shape (n, D), float64.

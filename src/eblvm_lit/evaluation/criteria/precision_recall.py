@@ -1,4 +1,4 @@
-"""Precision and recall: the shares of samples that look like data, and of data that look like samples."""
+"""Precision, the share of samples that look like data, and recall, the share of data that look like samples."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PrecisionRecall(
     def compute(self, samples: FeatureSet, reference: FeatureSet, titles: Titles) -> dict[str, float]:
         """Compute precision and recall; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
-        balls = ((x, y), (y, x))  # pairs of (features to test, centres of the balls)
+        balls = ((x, y), (y, x))  # pairs of the features that are tested and the centres of the balls
         found = (counts(inside, around, squared_radii(around, self.k))[0] > 0 for inside, around in balls)
         precision, recall = (float(inside.double().mean()) for inside in found)
         return {titles.of("precision"): precision, titles.of("recall"): recall}

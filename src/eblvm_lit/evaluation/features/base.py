@@ -26,10 +26,10 @@ class Titles(NamedTuple):
     frechet: str
     kernel: str
     inception_score: str
-    suffix: str = ""  # appended to the names of all other criteria
+    suffix: str = ""  # the suffix that is appended to the names of all other criteria
 
     def of(self, criterion: str) -> str:
-        """Return the name of a criterion without its own field in this tuple, followed by the network's suffix.
+        """Append the network's suffix to the name of a criterion that has no field in this tuple.
 
         Example:
             >>> Titles("fd_raw", "kd_raw", "raw_score", "_raw").of("precision")
@@ -65,7 +65,7 @@ class FeatureExtractor(ABC):
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:
-        """Load, download or train the network if necessary, and raise any error that :meth:`extract` would raise later.
+        """Load, download or train the network if necessary, so that errors are raised here and not by :meth:`extract`.
 
         Args:
             data: The reference data, after ``setup``.

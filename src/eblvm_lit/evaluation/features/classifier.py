@@ -90,7 +90,7 @@ class ClassifierFeatures(FeatureExtractor):
             )
         self._network, self.accuracy = first_rank_first(lambda: self._trained(data))
         self._network.requires_grad_(False).eval()
-        # several labels per image are attributes, which, unlike classes, are not mutually exclusive
+        # labels in two dimensions are attributes, for which the network has no class logits: an image may have several
         self.classifies = data.labels.train.dim() == 1
         self.fingerprint = digest(self._network)
         log.info("The classifier of %s predicts %.2f %% of the test labels.", type(data).__name__, 100 * self.accuracy)

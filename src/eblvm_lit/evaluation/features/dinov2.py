@@ -19,7 +19,7 @@ STD = (0.229, 0.224, 0.225)
 
 
 class DINOv2Features(LocalNetwork):
-    """The class token of the vision transformer DINOv2 as features; the published small network has 384 of them.
+    """The class token of the vision transformer DINOv2 as features; the published small network has 384 features.
 
     Images are resized to 224 x 224 and normalised as in torch-fidelity; grey images become colour by repeating the
     channel. The network is built from its file of weights only: no code is downloaded. The criteria are named

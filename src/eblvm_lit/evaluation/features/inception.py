@@ -45,14 +45,15 @@ class InceptionFeatures(LocalNetwork):
 
     def build(self, content: bytes) -> nn.Module:
         """Build torch-fidelity's network, which maps uint8 (B, 3, H, W) to features (B, 2048) and logits (B, 1008)."""
-        # imported here, because the import is slow
+        # imported here, because the import is slow and other networks do not need it
         from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
         # torch-fidelity unpickles its input file, which could execute code: pass it a copy that contains only tensors
         copy = io.BytesIO()
         torch.save(as_tensors(content), copy)
         copy.seek(0)
-        with torch.random.fork_rng(devices=[]):  # the constructor draws initial weights before it loads the file
+        # keep the state of torch's generator: the constructor draws initial weights before it loads the file
+        with torch.random.fork_rng(devices=[]):
             return FeatureExtractorInceptionV3(
                 "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
             )

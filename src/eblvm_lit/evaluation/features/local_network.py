@@ -84,7 +84,7 @@ class LocalNetwork(FeatureExtractor):
         if self.fingerprint:
             return
         path = first_rank_first(self.find)
-        # Read the file only once: after the check it might change before a second read.
+        # Read the file only once, because it might change between the check and a second read.
         content = path.read_bytes()
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 not in (None, found):

@@ -30,7 +30,7 @@ class RawValues(FeatureExtractor):
     titles = Titles("fd_raw", "kd_raw", "raw_score", "_raw")
     resize = "none"
     classifies = False
-    fingerprint = "raw"  # a constant, because there are no weights
+    fingerprint = "raw"  # the fingerprint is a constant, because there are no weights
 
     def __init__(self, *, batch_size: PositiveInt = 1000) -> None:
         self.batch_size = batch_size

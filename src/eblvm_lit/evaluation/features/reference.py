@@ -77,7 +77,8 @@ class ReferenceImages:
         path = self.path(data, features, rows=rows)
         n = self.size(data)
         known = read_cached(path, read_arrays)
-        # Read the file only if every process has it: all must take the same branch, even without a shared folder.
+        # Use the file only if every process has it: all processes must take the same branch, even if they do not share
+        # the folder.
         if sum_over_ranks(torch.tensor(float(known is not None))) == rank_and_size()[1]:
             arrays = {name: torch.from_numpy(array) for name, array in cast("dict[str, np.ndarray]", known).items()}
             return FeatureSet(n, Gaussian(arrays["mean"], arrays["covariance"]), arrays.get("rows"))

@@ -39,7 +39,7 @@ class AISEstimate(NamedTuple):
 
 
 class Sandwich(NamedTuple):
-    """Two estimates of log Z: the expectation of one is at most log Z, and that of the other is at least log Z.
+    """Two estimates of log Z, one with an expectation of at most log Z, and one with an expectation of at least log Z.
 
     Attributes:
         lower: The estimate by chains from the base to the model.
@@ -70,7 +70,7 @@ def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice:
     log_z = float(shift + w.mean().log()) + log_z_base
     error = float(w.std() / (w.mean() * math.sqrt(n)))
     ess = float(w.sum().square() / w.square().sum())
-    if not ess - 1 >= FEWEST * (n - 1):  # written with not, so that NaN also causes a warning
+    if not ess - 1 >= FEWEST * (n - 1):  # the condition is negated, so that NaN also causes a warning
         log.warning(
             "Importance sampling of log Z has an effective sample size of %.1f among %d: log Z may be wrong by "
             "more than its standard error says. %s",
@@ -123,7 +123,7 @@ class AIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether the energy is a GRBM; the estimator supports no other model."""
+        """Return whether the energy is a GRBM, because the estimator supports no other model."""
         return isinstance(energy, GRBM)
 
     @torch.no_grad()
@@ -140,7 +140,7 @@ class AIS:
     def sandwich(self, energy: GRBM, generator: torch.Generator) -> Sandwich:
         """Estimate log Z of a GRBM from below and from above, with forward and reversed chains.
 
-        The reversed chains start at exact samples of the GRBM. The arguments are those of :meth:`estimate`.
+        The reversed chains start at exact samples of the GRBM. The arguments are the same as in :meth:`estimate`.
         """
         up = self.log_weights(energy, generator)
         down = self.log_weights(energy, generator, start=energy.sample_exact(self.n_chains, generator))
@@ -161,7 +161,8 @@ class AIS:
         std = energy.visible_std()
         b = energy.b
         c = energy.c
-        pull = (std.square().unsqueeze(-1) * U).T.contiguous()  # at beta, v given h has the mean b + beta h @ pull
+        # at inverse temperature beta, v given h has the mean b + beta h @ pull
+        pull = (std.square().unsqueeze(-1) * U).T.contiguous()
         betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
         v = b.new_empty(self.n_chains, len(b))
         u = b.new_empty(self.n_chains, len(c))

@@ -15,9 +15,9 @@ from eblvm_lit.samplers.hmc import HMC, RowEnergy
 
 __all__ = ["NormalBase", "anneal", "step_sizes"]
 
-# The smallest standard deviation of a fitted base, relative to the largest one. The model may be wide in a direction in
-# which the data are constant, and equally spaced temperatures are too coarse between a base of width 1e-3 and a model
-# of width 1.
+# The smallest standard deviation of a fitted base distribution, relative to its largest one. A lower bound is needed,
+# because the model may be wide in a direction in which the data are constant: between a base of width 1e-3 and a model
+# of width 1, equally spaced temperatures are too coarse.
 NARROWEST = 0.1
 
 
@@ -36,7 +36,9 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def fitted(cls, v: Tensor) -> NormalBase:
-        """Fit the base to examples v (n, D), with all standard deviations at least a tenth of the largest one.
+        """Fit the distribution to examples v (n, D), and raise standard deviations that are too small.
+
+        The standard deviation along each principal axis becomes at least a tenth of the largest standard deviation.
 
         Example:
             >>> base = NormalBase.fitted(torch.tensor([[0.0], [2.0]]))
@@ -49,11 +51,11 @@ class NormalBase(NamedTuple):
 
     @classmethod
     def standard(cls, dim: int, like: Tensor) -> NormalBase:
-        """Return the base N(0, I) in ``dim`` dimensions, with the dtype and device of ``like``."""
+        """Return the distribution N(0, I) in ``dim`` dimensions, with the dtype and device of ``like``."""
         return cls(like.new_zeros(dim), torch.eye(dim, dtype=like.dtype, device=like.device))
 
     def join(self, other: NormalBase) -> NormalBase:
-        """Return the joint normal distribution of two independent variables, this one and ``other``, concatenated."""
+        """Return the joint distribution of independent x and y, where x has this distribution and y has ``other``."""
         return NormalBase(torch.cat([self.mean, other.mean]), torch.block_diag(self.root, other.root))
 
     def colour(self, z: Tensor) -> Tensor:

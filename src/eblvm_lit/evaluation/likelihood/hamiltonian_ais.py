@@ -67,7 +67,10 @@ class HamiltonianAIS:
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether all variables of the energy are real; latents summed out in closed form may be binary."""
+        """Return whether all variables of the energy are real.
+
+        Latents that are summed out in closed form do not count, and may be binary.
+        """
         return is_movable(energy)
 
     def estimate(self, energy: Energy, v: Tensor, generator: torch.Generator) -> AISEstimate:
@@ -84,9 +87,10 @@ class HamiltonianAIS:
 
     @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich:
-        """Estimate log Z from below, with chains from the base distribution to the model, and from above, in reverse.
+        """Estimate log Z from below and from above, with forward and reversed chains.
 
-        The reversed chains start at exact samples of the model. The arguments are those of :meth:`estimate`.
+        Forward chains go from the base distribution to the model. Reversed chains go from exact samples of the model to
+        the base distribution. The arguments are the same as in :meth:`estimate`.
         """
         target, base = self._target(energy, v)
         up, schedule = self._ascend(target, len(base.mean), v, generator, n=self.n_chains)

@@ -1,4 +1,4 @@
-"""The mean free energy from two estimates per example, corrected for the first-order bias of a logarithm."""
+"""Estimate the mean free energy from two estimates per example, and correct the first-order bias of the logarithm."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["ESTIMATED", "QUADRATURE", "LogLikelihood"]
 
-LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # only for methods that learn log Z
+LEARNED = ("learned_log_z", "learned_log_z_error", "learned_log_likelihood")  # metrics of methods that learn log Z
 ESTIMATED = ("log_z", "log_z_standard_error", "ais_effective_sample_size")  # metric names of AISEstimate's fields
-OWN_ERROR = ("own_log_z_error", "own_log_z_error_standard_error")  # only for models of every noise level
+OWN_ERROR = ("own_log_z_error", "own_log_z_error_standard_error")  # metrics of models that know the noise level
 SWEEPS = "AIS with Gibbs sweeps"
 QUADRATURE = "quadrature"
 MOVES = "AIS with Hamiltonian moves"
 OWN = "importance sampling at the largest noise level"
-N_AT_VALIDATION = 1000  # the largest number of examples of a validation for models of every noise level
+N_AT_VALIDATION = 1000  # the largest number of examples that a validation uses, for models that know the noise level
 
 
 class LogLikelihood(
@@ -62,7 +62,7 @@ class LogLikelihood(
 ):
     r"""The mean log-likelihood of the examples, in nats: :math:`\frac1n \sum_i -F(v_i) - \log Z`.
 
-    log Z is computed in the first of these ways that the energy supports; :meth:`describe` says in which:
+    log Z is computed in the first of the following ways that the energy supports, and :meth:`describe` names this way:
 
     1. by ``own``, at the largest noise level, if the model knows the level (Guth et al. 2025, arXiv 2506.05310);
     2. exactly, if the latents can be enumerated or a closed form exists;
@@ -139,7 +139,7 @@ class LogLikelihood(
         return OWN if self.own.supports(energy, posterior) else self.of_one_level(energy)
 
     def of_one_level(self, energy: object) -> str | None:
-        """Describe in words how log Z is computed without other noise levels; return None if that is not possible.
+        """Describe in words how log Z is computed from one noise level only; return None if this is not possible.
 
         Example:
             >>> LogLikelihood().of_one_level(GRBM(v_dim=2, h_dim=3))
@@ -171,7 +171,8 @@ class LogLikelihood(
     ) -> dict[str, float]:
         """Evaluate a method on a split; computations that take minutes are made only on the test split.
 
-        These are the log-likelihoods by Hamiltonian moves, and those of images by models of every noise level.
+        The computations that take minutes are log-likelihoods by Hamiltonian moves, and log-likelihoods of images by
+        models that know the noise level.
         """
         how = self.estimator(method.parts.energy, method.parts.posterior)
         if split == "val" and (how == MOVES or (how == OWN and data.image_shape is not None)):
@@ -181,14 +182,15 @@ class LogLikelihood(
             if how == OWN
             else super().evaluate(method, data, split, generator)
         )
-        # The density of the data in their own units is the density of v divided by the volume of one unit of v.
+        # The density of the data in their own units is the density of v divided by the volume of one unit of v, so
+        # subtract the logarithm of this volume.
         shifted = ("log_likelihood", "learned_log_likelihood")
         return {name: value - (data.log_unit_of_v if name in shifted else 0.0) for name, value in found.items()}
 
     def _of_every_level(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Evaluate a model of every noise level; a validation uses fewer examples and does not check log Z."""
+        """Evaluate a model that knows the noise level; a validation uses fewer examples and does not check log Z."""
         raw = getattr(data.splits, split)[: N_AT_VALIDATION if split == "val" else None]
         v = data.as_float(raw).to(device=method.device, dtype=method.dtype)
         found = self.compute(method, v, generator)
@@ -197,7 +199,7 @@ class LogLikelihood(
         energy = cast(AtLevel, method.parts.energy)
         own = AISEstimate(*(found[name] for name in ESTIMATED))
         if data.image_shape is not None and raw.dtype == torch.uint8:
-            # the width of the values of one byte, in the units of v
+            # the difference between the values of two neighbouring bytes, in the units of v
             width = float(data.as_float(torch.tensor([0, 1], dtype=torch.uint8)).diff())
             noisy = v + width * (torch.rand(v.shape, generator=generator, dtype=v.dtype, device=v.device) - 0.5)
             mean = float(self.own.free_energy(energy, method.parts.posterior, noisy, generator).mean()) + own.log_z
@@ -262,7 +264,7 @@ class LogLikelihood(
             energy: The model.
             generator: Source of all randomness, on the energy's device.
             v: Examples, shape (n, *event); only quadrature and Hamiltonian moves need them.
-            posterior: The posterior; only joint energies of every noise level need it.
+            posterior: The posterior; only joint energies that know the noise level need it.
 
         Returns:
             log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z can be

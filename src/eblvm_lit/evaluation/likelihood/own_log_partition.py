@@ -1,4 +1,4 @@
-"""The log Z that a model of every noise level has by itself: by importance sampling at its largest level."""
+"""The log Z of a model that knows the noise level, estimated by importance sampling at the largest noise level."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["OwnLogPartition"]
 
-ROWS = 1000  # the largest number of examples at a time
-PAIRS = 2**17  # the largest number of pairs of an example and a latent at a time
+ROWS = 1000  # the largest number of examples whose free energies are computed at a time
+PAIRS = 2**17  # the largest number of pairs of an example and a latent whose energies are computed at a time
 
 
 class OwnLogPartition:
-    r"""The log Z of a model of every noise level, estimated at its largest level without annealing or a grid.
+    r"""The log Z of a model that knows the noise level, estimated at the largest level without annealing or a grid.
 
     .. math:: \log p(v) = -F(v, t_{min}) - \log Z(t_{max}), \quad
         Z(t_{max}) = E_{\tilde v \sim e^{-F_0}} \exp\bigl(F_0(\tilde v, t_{max}) - F(\tilde v, t_{max})\bigr)
 
     At the largest level noised data have almost the distribution of the reference :math:`e^{-F_0}`, a known normal
-    distribution, and importance sampling from it is accurate. If the derivative of F in the level is that of noised
-    data, then Z is the same at every level: dual score matching trains it so. How well it has succeeded is not seen
-    here, but from log Z at the smallest level by quadrature or annealing (``own_log_z_error`` of
+    distribution, and importance sampling from the reference is accurate. Dual score matching trains the derivative of
+    F with respect to the level to be the derivative for noised data. If it is, then Z is the same at every level. This
+    class cannot check it: compare with log Z at the smallest level by quadrature or annealing (``own_log_z_error`` of
     :class:`~eblvm_lit.evaluation.likelihood.log_likelihood.LogLikelihood`).
 
     With latents, exp(-F) is replaced by the mean of :math:`\exp(-E(\tilde v, h)) / q(h|\tilde v)` over latents of the
-    posterior at the level. For Z that is unbiased, so that the mean of log Z is at most log Z. For F(v) of an example
-    it is the importance-weighted bound, whose mean is at least F(v) (Burda et al. 2016, Eq. 8). So the one makes the
-    log-likelihood too large by about half of the squared standard error of log Z, and the other makes it too small.
-    Computations are in float64.
+    posterior at the level. The estimate of Z is then unbiased, so that the mean of the estimate of log Z is at most log
+    Z. This makes the log-likelihood too large by about half of the squared standard error of log Z. The estimate of
+    F(v) of an example is the importance-weighted bound, whose mean is at least F(v) (Burda et al. 2016, Eq. 8). This
+    makes the log-likelihood too small. Computations are in float64.
 
     Args:
         n_samples: The number of samples of the reference.
@@ -60,7 +60,9 @@ class OwnLogPartition:
 
     @staticmethod
     def supports(energy: object, posterior: object) -> bool:
-        """Return whether the energy covers every noise level and has a tractable free energy or a posterior.
+        """Return whether the model knows the noise level, and log Z can be estimated at its largest level.
+
+        A joint energy needs a posterior. A tractable free energy needs the same log Z at every level.
 
         Example:
             >>> OwnLogPartition.supports(None, None)
@@ -89,7 +91,7 @@ class OwnLogPartition:
         shape = (self.n_samples, every.event_shape[0] - 1)
         w = every.reference.draw(shape, every.noise_range.t_max, generator)
         log_weights = every.reference.energy(w) - self._free_energy(every, q, w, generator)
-        # The weights differ if q is narrower than p(h|v), or if the model is not normal at its largest level.
+        # The importance weights vary if q is narrower than p(h|v), or if the model is not normal at its largest level.
         return estimate_from_log_weights(log_weights, 0.0, advice="Train longer, or raise own.n_particles.")
 
     @torch.no_grad()

@@ -24,12 +24,12 @@ from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["PlaneGrid", "PlaneQuadrature"]
 
-ROWS = 10_000  # number of points per evaluation of the free energy
+ROWS = 10_000  # the largest number of points whose free energies are computed at a time
 # Points beyond this fraction of the grid's half-width count as its border, which should contain almost no mass.
 OUTER = 0.9
-# Searches for modes outside of the grid start in a square that is WIDER times as wide as the grid. Each of the N_STEPS
-# steps tries all moves in STEPS and takes the best. Moves are in units of the width of the data's window and shrink
-# linearly to zero, so that one search can move by up to 15 widths of the window.
+# Searches for modes outside of the grid start in a square that is WIDER times as wide as the grid. A search has N_STEPS
+# steps. Each step tries all moves in STEPS, and makes the move to the lowest free energy. Moves are in units of the
+# width of the data's window and shrink linearly to zero, so that a search can move by up to 15 widths of the window.
 WIDER = 5
 N_STEPS = 100
 STEPS = 0.3 * torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
@@ -206,7 +206,7 @@ class PlaneQuadrature(
         for i in range(N_STEPS):
             near = x.unsqueeze(1) + (1 - i / N_STEPS) * width * STEPS
             x = near[torch.arange(len(x)), minus_free_energy(near.flatten(0, 1)).view(-1, len(STEPS)).argmax(1)]
-        # Keep an end point x only if a window in which F is everywhere equal to F(x) would have enough mass.
+        # Keep an end point x of a search only if a window with the constant free energy F(x) would have enough mass.
         enough = minus_free_energy(x) + width.log().sum() > log_z + math.log(self.tolerance)
         windows = ((x[enough] - (low + high) / 2) / width).round().unique(dim=0)
         shifts = windows[windows.abs().amax(1) > self.scale / 2] * width

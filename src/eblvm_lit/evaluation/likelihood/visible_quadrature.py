@@ -21,8 +21,10 @@ GROWING_NODES = 2**18  # largest number of nodes while the box is being widened;
 MAX_DOUBLINGS = 40  # largest number of doublings of the box
 # If a finer grid changes log Z by at most this many nats, the box is widened before the grid is refined further.
 RESOLVED = 0.1
-GROWTH = 0.6  # log Z counts as unbounded if doublings of the box add this many nats; F constant along a line adds log 2
-ROWS = 2**15  # number of nodes per evaluation of F
+# log Z counts as unbounded if each of the last doublings of the box adds at least this many nats to it. A free energy
+# that is constant along a line adds log 2 = 0.69 nats.
+GROWTH = 0.6
+ROWS = 2**15  # the largest number of nodes at which F is computed at a time
 log = logging.getLogger(__name__)
 
 
@@ -91,7 +93,8 @@ class VisibleQuadrature:
             if wider:
                 boxes.append(float(log_sum + step))
                 half = 2 * half
-            if not wider or finer**dim <= GROWING_NODES:  # a widened box keeps its node spacing while that is cheap
+            # a widened box gets more nodes, so that their spacing stays the same, as long as this is cheap
+            if not wider or finer**dim <= GROWING_NODES:
                 n = finer
         return self._without_end(boxes)
 

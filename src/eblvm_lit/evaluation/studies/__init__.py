@@ -1,1 +1,1 @@
-"""Studies that compare estimators with what they estimate: hypergradients and scores."""
+"""Studies of the errors of estimators, for estimated hypergradients and estimated scores."""

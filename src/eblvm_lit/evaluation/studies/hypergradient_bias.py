@@ -41,7 +41,7 @@ def _norm(a: Params) -> float:
 
 class HypergradientBias(
     ExampleMetric,
-    emits={  # neither higher nor lower is better: these numbers are points of curves
+    emits={  # neither higher nor lower is better, because the numbers are points of curves
         "optimum_kl": Quantity(0, "nats", "KL(q || p) at the best phi"),
         "hypergradient_bias_*": Quantity(0, "", "the relative error of the hypergradient for one N and K"),
         "phi_distance_*": Quantity(0, "", "the distance of phi from the best phi after K steps"),
@@ -115,7 +115,7 @@ class HypergradientBias(
 
     @staticmethod
     def draw(method: BiSM, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
-        """Draw the noise of the data and of the latents; the whole study uses this one draw."""
+        """Draw the noise of the data and the noise of the latents, which the whole study uses."""
         return {
             "data": method.objective.noise(v, (), generator),
             "latent": method.posterior.noise((method.n_particles,), v, generator),
@@ -174,7 +174,10 @@ class HypergradientBias(
     def exact_reference(
         method: BiSM, v: Tensor, noise: dict[str, Any], theta: Params, phi: Params
     ) -> tuple[Params, Params]:
-        """Compute the optimum phi* and its hypergradient in closed form, for a GRBM with linear Bernoulli posterior."""
+        """Compute the optimum phi* and its hypergradient in closed form.
+
+        This is possible for a GRBM with a linear Bernoulli posterior.
+        """
         model = cast(GRBM, method.energy)
         points = method.objective.perturb(v, noise["data"])
         energy = bind(model, theta)
@@ -197,9 +200,9 @@ class HypergradientBias(
         return _norm(w)
 
     def _series(self, problem: BilevelProblem, theta: Params, best: Params) -> Iterator[tuple[int, Params]]:
-        """Yield several N up to ``n_series``, each with the hypergradient of N steps unrolled from the optimum phi*.
+        """Yield the hypergradient of N steps unrolled from the optimum phi*, for several N up to ``n_series``.
 
-        The hypergradient is computed as a series.
+        The hypergradient is computed as a series. Each item is a pair of N and the hypergradient.
         """
         (direct, term), _ = grad_and_value(problem.upper, argnums=(0, 1))(theta, best)
         total = tree_map(torch.zeros_like, term)
@@ -219,7 +222,10 @@ class HypergradientBias(
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
     ) -> dict[str, float]:
-        """Run the study on the training split, whatever ``split`` is: it needs more examples than v has dimensions."""
+        """Run the study on the training split, whatever ``split`` is, because it needs many examples.
+
+        It needs more examples than v has dimensions. See :meth:`Metric.evaluate`.
+        """
         return super().evaluate(method, data, "train", generator)
 
     @torch.no_grad()

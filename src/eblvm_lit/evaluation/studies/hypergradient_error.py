@@ -131,7 +131,7 @@ class HypergradientError(
             score = ExactScore(self.marginal(bind(method.energy, theta)))
             return method.objective.loss(score, points, noise).sum() / n
 
-        # With quadrature, only few examples at a time fit into memory. Objectives that compare pairs of examples need
+        # With quadrature, only a few examples at a time fit into memory. Objectives that compare pairs of examples need
         # all examples at once, so they work only for models without quadrature.
         n = len(points)
         rows = len(points) if isinstance(method.energy, MarginalEnergy) else ROWS
@@ -152,7 +152,7 @@ class HypergradientError(
             return isinstance(energy, MarginalEnergy)
         try:
             cast(QuadratureMarginal, self.marginal(energy)).check(points, tolerance=1e-3)
-        except ConfigError as error:  # continue training: the grid may fit at the next validation
+        except ConfigError as error:  # do not stop the training, because the grid may fit at the next validation
             log.warning("hypergradient_error is not computed here. %s", error)
             return False
         return True
@@ -171,9 +171,9 @@ class HypergradientError(
 
     @staticmethod
     def compare(estimates: Tensor, reference: Tensor, suffix: str = "") -> dict[str, float]:
-        """Compare R estimates with a reference: the cosine and the relative error of their mean, and their noise.
+        """Compute the cosine and the relative error of the mean of R estimates against a reference, and their noise.
 
-        ``estimates`` has shape (R, n), and ``reference`` shape (n,).
+        ``estimates`` has shape (R, n), and ``reference`` has shape (n,).
 
         Example:
             >>> estimates = torch.tensor([[2.0, 0.0], [2.0, 2.0]])

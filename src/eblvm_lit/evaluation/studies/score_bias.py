@@ -98,7 +98,7 @@ def bias_bounds(coupling: Tensor, v: Tensor, kl: Tensor, *, binary: bool) -> tup
 
 class ScoreBias(
     ExampleMetric,
-    # neither higher nor lower is better: these numbers are points and slopes of curves
+    # neither higher nor lower is better, because the numbers are points and slopes of curves
     emits={
         "score_bias_kl_*": Quantity(0, "nats", "the KL divergence of q from p at one size of the perturbation"),
         "score_bias_*": Quantity(0, "", "a bias, a divergence, a bound, or the slope of a bias against a divergence"),
@@ -158,7 +158,7 @@ class ScoreBias(
         v = v[self.example].double()
         coupling = energy.coupling() if isinstance(energy, GRBM) else energy.W
         p = cast(IndependentLatents, latent_distribution(energy, v.unsqueeze(0)))
-        # The same random perturbations are scaled by each size t, so that the results differ only because of t.
+        # The same random perturbations are multiplied by each size t, so that the results differ only because of t.
         shape = (self.n_repeats, 2, energy.h_dim)
         directions = torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
         curves: dict[str, list[float]] = {}

@@ -1,1 +1,1 @@
-"""Lightning callbacks: evaluation, figures, checkpoints, averages, and stopping at errors and signals."""
+"""Lightning callbacks for evaluation, figures, checkpoints and moving averages, and for stopping a run."""

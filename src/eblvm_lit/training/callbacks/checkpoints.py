@@ -1,4 +1,4 @@
-"""The callback that saves checkpoints: the last one, the best one by validation, and earlier ones on request."""
+"""The callback that saves the last checkpoint and the best one by validation, and on request earlier checkpoints."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Checkpoints(pl.Callback):
     Args:
         save_dir: The run's folder.
         monitor: The metric that chooses the best checkpoint.
-        mode: ``min`` or ``max``, whether the smallest or the largest value is the best; null: as
-            :func:`~eblvm_lit.utils.quantities.direction` says.
-        every: The number of iterations between two writes of the last checkpoint; null: at validations only.
+        mode: ``min`` if the smallest value of the metric is the best, or ``max`` if it is the largest. With null,
+            :func:`~eblvm_lit.utils.quantities.direction` decides.
+        every: The number of iterations between two writes of the last checkpoint; null writes it only at validations.
         keep: The number of earlier checkpoints that are kept as ``checkpoints/iteration_<i>.ckpt``, the newest ones;
             null keeps all of them.
 
@@ -64,7 +64,7 @@ class Checkpoints(pl.Callback):
         self.validation: dict[str, float] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value of the monitored metric so far and its iteration, for resumed runs."""
+        """Return the best value of the monitored metric so far and its iteration, which resumed runs need."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -73,12 +73,12 @@ class Checkpoints(pl.Callback):
         self.best = best if best is not None and self.monitor in best else None
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Add to the checkpoint the values of the last validation, and the names for resuming the loggers' runs."""
+        """Add the last validation's metrics to the checkpoint, and the names by which loggers resume their runs."""
         checkpoint["validation"] = dict(self.validation)
         checkpoint["loggers"] = run_names(trainer.loggers)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Restore the last validation's values, because a run without remaining iterations does not validate again."""
+        """Restore the last validation's metrics, because a run that is already finished does not validate again."""
         self.validation = dict(checkpoint.get("validation", {}))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
@@ -126,7 +126,7 @@ class Checkpoints(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, path: Path) -> None:
         for logger in trainer.loggers:
-            logger.save()  # the curves come first, because a run that resumes from the checkpoint reads them
+            logger.save()  # save the curves before the checkpoint, because a run that resumes from it reads the curves
         trainer.save_checkpoint(path, weights_only=False)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
@@ -137,7 +137,8 @@ class Checkpoints(pl.Callback):
         copy_whole(self.last_path, self.folder / f"iteration_{trainer.global_step}.ckpt")
         kept = {path.stem.partition("_")[2]: path for path in self.folder.glob("iteration_*.ckpt")}
         known = {int(number): path for number, path in kept.items() if number.isdecimal()}  # ignore the user's files
-        earlier = sorted(i for i in known if i <= trainer.global_step)  # later ones belong to an earlier, longer run
+        # checkpoints of later iterations are not removed, because they belong to an earlier, longer run
+        earlier = sorted(i for i in known if i <= trainer.global_step)
         for i in earlier[: -self.keep] if self.keep else ():
             known[i].unlink()
 
@@ -145,7 +146,10 @@ class Checkpoints(pl.Callback):
         return self.every is not None and trainer.global_step % self.every == 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save the last checkpoint if it is due, but not before a validation, which a resumed run would skip."""
+        """Save the last checkpoint if it is due, unless a validation follows.
+
+        A run that is resumed from a checkpoint before a validation would skip this validation.
+        """
         self._take_over(trainer)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:

@@ -1,4 +1,4 @@
-"""The callback that compiles the whole iteration, and the rule behind ``method.compile=auto``."""
+"""The callback that compiles the training iteration, and the rule by which ``method.compile=auto`` decides."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def choose(mode: bool | Literal["auto"], device: torch.device, max_steps: int) -
     Args:
         mode: The value of ``method.compile``.
         device: The device of the run.
-        max_steps: The number of iterations of the run; a resumed run has the same, and so makes the same choice.
+        max_steps: The number of iterations of the whole run, so that a resumed run makes the same choice.
 
     Raises:
         ConfigError: If ``mode`` is true and no compiler was found.
@@ -102,7 +102,7 @@ def for_full_minibatches(method: Method, full: int, may_fail: bool) -> Callable[
 
     def run(state: TrainState, v: Tensor, noise: Any) -> dict[str, Tensor]:
         nonlocal has_run
-        if state.minibatch.size(v) != full:  # a short last batch is not worth a compilation
+        if state.minibatch.size(v) != full:  # the smaller last minibatch of an epoch is not worth a compilation
             return eagerly(state, v, noise)
         if has_run:
             return step(state, v, noise)

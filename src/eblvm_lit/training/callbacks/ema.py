@@ -20,7 +20,7 @@ __all__ = ["ExponentialAverage", "averaged_of"]
 
 log = logging.getLogger(__name__)
 
-STATISTICS = ("running_mean", "running_var")  # suffixes of the names of batch normalisation's buffers
+STATISTICS = ("running_mean", "running_var")  # the suffixes of the names of buffers of batch normalisation
 
 
 class ExponentialAverage(pl.Callback):
@@ -40,8 +40,8 @@ class ExponentialAverage(pl.Callback):
 
     Args:
         decay: The decay gamma of one iteration.
-        every: The number of iterations between two updates, each with the product of the iterations' decays. The block
-            size iterations_per_batch is at most this, so that no update is skipped.
+        every: The number of iterations between two updates. Each update uses the product of the decays of these
+            iterations. The number iterations_per_batch is at most this number, so that no update is skipped.
 
     Example:
         >>> import torch
@@ -100,7 +100,7 @@ class ExponentialAverage(pl.Callback):
 
 
 def averaged_of(method: Method) -> dict[str, Tensor]:
-    """Return a dict from names in ``state_dict`` to a method's current parameters, running means and running variances.
+    """Return the current parameters, running means and running variances of a method, by their name in ``state_dict``.
 
     The tensors are not copies: they change as training goes on.
     """

@@ -23,11 +23,11 @@ class Evaluation(pl.Callback):
     """Computes metrics on the whole validation split at each validation, and on the test split at the end.
 
     Args:
-        metrics: All metrics by name, which are computed on the test split. Those that do not apply are named in the
-            log.
+        metrics: All metrics by name, which are computed on the test split. Metrics that do not apply to the method or
+            the data are named in the log.
         at_validation: The names of the metrics that validations compute.
-        intervals: By name, the number of iterations between two values of a metric that is too slow for every
-            validation. The last validation computes all of them.
+        intervals: The number of iterations between two values of each metric that is too slow for every validation, by
+            the name of the metric. The last validation computes all of these metrics.
 
     Attributes:
         waiting: Whether the last validation has left out metrics that were not due.
@@ -56,7 +56,7 @@ class Evaluation(pl.Callback):
                 )
 
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
-        """Describe how those metrics are computed that have several estimators; see :meth:`Metric.describe`."""
+        """Describe which estimator computes each metric that has several estimators; see :meth:`Metric.describe`."""
         described: dict[str, str] = {}
         for metric in self.metrics.values():
             described |= metric.describe(method, data)
@@ -89,7 +89,7 @@ class Evaluation(pl.Callback):
         return self.compute(method, data, "test", list(self.metrics))
 
     def figures(self) -> dict[str, Figure]:
-        """Return a dict from the names of metrics to figures of their results; see :meth:`Metric.figure`."""
+        """Return the figures that metrics draw of their results, in a dict by metric; see :meth:`Metric.figure`."""
         drawn = {name: metric.figure() for name, metric in self.metrics.items()}
         return {name: figure for name, figure in drawn.items() if figure is not None}
 

@@ -30,7 +30,7 @@ class Figures(pl.Callback):
     """Draws figures and saves them as ``figures/*.png`` in the run's folder.
 
     Args:
-        figures: The figures by name; those that do not apply are named in the log.
+        figures: The figures by name; figures that do not apply to the method or the data are named in the log.
         save_dir: The run's folder.
         at_validation: Whether to draw figures at each validation, too, as ``density_000600.png`` after 600 iterations.
         formats: The file formats of each figure: ``png``, ``pdf``, ``svg``.
@@ -96,7 +96,7 @@ class Figures(pl.Callback):
         return [file for file in files if file.suffix == ".png"]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Check that the files that the figures need exist."""
+        """Check that all files needed by the figures exist."""
         self.figures = applicable("figures", self.figures, pl_module, trainer.datamodule)
         for figure in self.figures.values():
             figure.prepare()
@@ -105,7 +105,7 @@ class Figures(pl.Callback):
         """Draw the figures, if ``at_validation`` is true."""
         if self.at_validation:
             for logger in trainer.loggers:
-                logger.save()  # write the file that the learning curves are drawn from
+                logger.save()  # write metrics.csv, from which the learning curves are drawn
             if rank_and_size()[0] == 0:
                 paths = self.draw(pl_module, trainer.datamodule, trainer.global_step)
                 log_figures(trainer.loggers, paths, trainer.global_step)

@@ -24,7 +24,7 @@ class LogCurves(
 ):
     """Logs ``train/<level>_loss``, ``train/<level>_grad_norm``, ``train/<level>_lr`` and the iteration rate.
 
-    They are logged every ``trainer.log_every_n_steps`` iterations; in between, the CPU does not wait for the device.
+    The values are logged every ``trainer.log_every_n_steps`` iterations; in between, the CPU does not wait for the GPU.
     ``val/loss`` is logged at each validation; Lightning would log it one iteration too early.
 
     Attributes:

@@ -21,8 +21,8 @@ HINT = "lower optimizer.lr or set optimizer.clip_norm; checkpoints written befor
 class StopOnNonFinite(pl.Callback):
     """Raises an error at the first iteration whose loss or gradient norm, at any level, is NaN or infinite.
 
-    The parameters are also checked, before each validation and each checkpoint, because a finite gradient may make them
-    overflow. So the last checkpoint is always finite.
+    The parameters are also checked, before each validation and each checkpoint, because a finite gradient may make a
+    parameter overflow. So the last checkpoint is always finite.
 
     Args:
         every: The number of iterations between two checks, each of which waits for the device on a GPU. Checks also
@@ -44,9 +44,9 @@ class StopOnNonFinite(pl.Callback):
         if math.isfinite(sum(value.item() for value in record.values())):
             return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
-        # a quantity with a failure_hint is the cause; the other non-finite quantities are consequences
+        # report a quantity with a failure_hint, because it has caused the other non-finite quantities
         hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
-        # a single term of the loss is more informative than the total loss
+        # otherwise, report a single term of the loss, which is more informative than the total loss
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
         name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
         if name is not None:  # None means that all numbers are finite and only their sum overflows
@@ -68,7 +68,7 @@ class StopOnNonFinite(pl.Callback):
                     )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Check the losses and gradient norms of those iterations on this batch for which a check is due."""
+        """Check the losses and gradient norms of each iteration of this batch, if a check of the iteration is due."""
         for iteration, record in pl_module.records.items():
             if iteration % self.every == 0:
                 self._check(pl_module, iteration, record)

@@ -21,8 +21,8 @@ __all__ = ["Preemption", "stopping_signals"]
 def stopping_signals() -> list[signal.Signals]:
     """Return the signals that stop a run.
 
-    Batch systems send SIGTERM or SIGUSR1, terminals SIGINT, or SIGHUP when they close. If SIGHUP is ignored, as under
-    nohup, it stays ignored.
+    Batch systems send SIGTERM or SIGUSR1. Terminals send SIGINT for Ctrl-C, and SIGHUP when they are closed. If SIGHUP
+    is ignored, as under nohup, it stays ignored.
 
     Example:
         >>> signal.SIGTERM in stopping_signals()
@@ -69,7 +69,7 @@ class Preemption(pl.Callback):
         self.received = 0
         self._method = pl_module
         pl_module.stopping = False
-        if threading.current_thread() is threading.main_thread():  # the only thread that may set handlers
+        if threading.current_thread() is threading.main_thread():  # no other thread may set signal handlers
             self._before = {number: signal.signal(number, self._receive) for number in stopping_signals()}
 
     def _restore(self) -> None:
@@ -90,7 +90,10 @@ class Preemption(pl.Callback):
                 )
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
-        """Save and stop after a signal, but only save if a validation comes next, which a resumed run would skip."""
+        """Save a checkpoint and stop if a signal has been received; if a validation follows, do not stop yet.
+
+        A run that is resumed from a checkpoint before a validation would skip this validation.
+        """
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         self._save_and_stop(trainer, leave=not validates)
 

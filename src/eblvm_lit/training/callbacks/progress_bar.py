@@ -66,7 +66,7 @@ class IterationBar(RichProgressBar):
             super().on_train_batch_end(trainer, pl_module, outputs, batch, trainer.global_step - 1)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Update the bar; without a terminal, print the progress and the iteration rate since the previous line."""
+        """Update the bar; without a terminal, print the progress and the iteration rate since the last printed line."""
         super().on_train_batch_end(trainer, pl_module, None, None, trainer.global_step - 1)
         super().on_validation_end(trainer, pl_module)
         if self._prints:

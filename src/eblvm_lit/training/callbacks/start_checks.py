@@ -1,4 +1,4 @@
-"""The callback that refuses methods that would silently train wrongly, before and after the first iterations."""
+"""The callback that refuses methods that would train wrongly without an error, at the start of the training."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class StartChecks(pl.Callback):
-    """Checks minibatch sizes, the shape of energies and batch normalisation, and whether each parameter is trained.
+    """Checks the minibatch sizes, the batch normalisation, the shape of energies, and that each parameter is trained.
 
-    After three iterations it also checks that gradients are not zero. In the first iteration some may be zero: those of
-    a network followed by a layer that is initialised with zeros, and those of BiDVL's generator.
+    After three iterations it also checks that gradients are not zero. In the first iteration some gradients may be
+    zero: the gradients of a network that is followed by a layer initialised with zeros, and the gradients of BiDVL's
+    generator.
 
     Raises:
         ConfigError: When training starts, if a check fails; after three iterations, if all gradients of a group are
@@ -35,7 +36,7 @@ class StartChecks(pl.Callback):
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Method) -> None:
-        """Make all checks that are possible before the first iteration."""
+        """Check everything that can be checked before the first iteration."""
         data: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         for n in data.batch_sizes():
             pl_module.check_batch_size(n)
@@ -54,7 +55,8 @@ def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
     """Raise an error if the minibatches or the method cannot be divided among several processes.
 
     A run also checks this before it starts the other processes, because starting them takes a minute. Only the last
-    minibatch of an epoch may be too small to be divided; if all were, all processes would do the same work.
+    minibatch of an epoch may be too small to be divided; if all minibatches were too small, all processes would do the
+    same work.
 
     Args:
         method: The method.
@@ -124,7 +126,7 @@ def refuse_shape(energy: Energy, v: Tensor) -> None:
     n = next(n for n in (5, 6, 7, 8) if n not in (*energy.event_shape, energy.h_dim))
     dtype = next((p.dtype for p in energy.parameters()), v.dtype)
     v = v.to(dtype).expand(n, *v.shape[1:])
-    copied = copy.deepcopy(energy).eval()  # a forward pass may change buffers: use a copy
+    copied = copy.deepcopy(energy).eval()  # use a copy, because a forward pass may change buffers
     with torch.no_grad():
         found = {"energy(v, h)": copied.energy(v, v.new_zeros(n, energy.h_dim)).shape}
         if isinstance(copied, MarginalEnergy):

@@ -1,1 +1,1 @@
-"""Loggers: CSV files, TensorBoard, Weights & Biases, MLflow and Trackio, with figures and final metrics."""
+"""Loggers that write curves, figures and final metrics to CSV files, TensorBoard, W&B, MLflow and Trackio."""

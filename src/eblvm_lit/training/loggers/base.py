@@ -1,4 +1,4 @@
-"""Functions that log to all loggers of a run: figures, final metrics, and the continuation of resumed runs."""
+"""Functions that log figures and final metrics to all loggers of a run, and let the loggers continue resumed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eblvm_lit.training.loggers.wandb import WandbRun
 
 __all__ = ["figure_tag", "log_figures", "log_results", "logging_to", "resume_runs", "run_names", "upload_checkpoints"]
 
-# Loggers whose runs have a name or an id, which a resumed run needs for continuing them.
+# Loggers whose runs have a name or an id, by which a resumed run continues them.
 NAMED = (WandbRun, MLFlowRun, TrackioRun)
 
 
@@ -51,16 +51,17 @@ def log_figures(loggers: Sequence[Logger], paths: Sequence[Path], iteration: int
             elif isinstance(logger, TensorBoardLogger):
                 pixels = np.asarray(Image.open(path).convert("RGB"))
                 logger.experiment.add_image(figure_tag(path, iteration), pixels, iteration, dataformats="HWC")
-                logger.experiment.flush()  # Lightning closes the logger before the last figures
+                # Lightning closes the logger before the last figures are logged, so they must be written here
+                logger.experiment.flush()
 
 
 def run_names(loggers: Sequence[Logger]) -> dict[str, Any]:
-    """Return the names of the runs that the loggers have started; :func:`resume_runs` needs them."""
+    """Return the names of the runs that the loggers have started, which :func:`resume_runs` needs."""
     return {type(logger).__name__: logger.version for logger in loggers if isinstance(logger, NAMED)}
 
 
 def resume_runs(loggers: Sequence[Logger], names: Mapping[str, Any], folder: Path, iteration: int) -> None:
-    """Let the loggers continue their runs; call this before anything is logged.
+    """Let the loggers continue their earlier runs; call this function before anything is logged.
 
     Args:
         loggers: The loggers of the trainer.
@@ -91,7 +92,7 @@ def logging_to(loggers: Sequence[Logger], config: Mapping[str, Any] | None = Non
         failed = False
     finally:
         for logger in loggers:
-            if isinstance(logger, MLFlowRun):  # without a trainer, nothing else ends the run
+            if isinstance(logger, MLFlowRun):  # an evaluation has no trainer, which would end the run
                 logger.finalize("failed" if failed else "success")
         if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
             wandb.finish(exit_code=int(failed))
@@ -107,7 +108,7 @@ def upload_checkpoints(loggers: Sequence[Logger], folder: Path) -> None:
 
 @rank_zero_only
 def log_results(loggers: Sequence[Logger], metrics: Mapping[str, float], config: Mapping[str, Any]) -> None:
-    """Log the final metrics; in TensorBoard they appear with the configuration, under HPARAMS."""
+    """Log the final metrics; TensorBoard shows them with the configuration, under HPARAMS."""
     step = int(metrics["iteration"])
     final = {k: v for k, v in metrics.items() if k.startswith("test")}
     for logger in loggers:

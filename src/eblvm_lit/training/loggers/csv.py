@@ -23,7 +23,7 @@ def read_rows(path: str | Path) -> list[dict[str, float]]:
 
 
 def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
-    """Return the rows of a file up to ``iteration``, keyed by iteration; empty if there is no file."""
+    """Return the rows of a file up to ``iteration``, in a dict by iteration; the dict is empty if there is no file."""
     if not path.is_file():
         return {}
     rows = {int(row.pop("iteration")): row for row in read_rows(path)}
@@ -62,7 +62,7 @@ class CSVCurves(Logger):
 
     @property
     def version(self) -> str:
-        """The version of the logger, which Lightning requires and which is empty."""
+        """The version of the logger, an empty text, because Lightning requires this property."""
         return ""
 
     @property

@@ -31,7 +31,7 @@ class MLFlowRun(MLFlowLogger):
         super().__init__(experiment_name, run_name or job.name, tracking_uri, tags)
 
     def resume(self, run_id: str | None) -> None:
-        """Continue an earlier MLflow run; call this before anything is logged."""
+        """Continue an earlier MLflow run; call this method before anything is logged."""
         self._run_id = run_id
 
     @rank_zero_only

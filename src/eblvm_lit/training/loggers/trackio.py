@@ -51,7 +51,8 @@ class TrackioRun(Logger):
             trackio = importlib.import_module("trackio")
             hub = vars(importlib.import_module("huggingface_hub.constants"))
             offline = hub["HF_HUB_OFFLINE"]
-            try:  # offline mode, because Trackio asks the Hub for the token's owner even if the run stays local
+            # use the offline mode for local runs, because Trackio asks the Hub for the token's owner even then
+            try:
                 hub["HF_HUB_OFFLINE"] = offline or self._options["space_id"] is None
                 self._run = trackio.init(name=self._name, **self._options)
             finally:
@@ -59,7 +60,7 @@ class TrackioRun(Logger):
         return self._run
 
     def resume(self, name: str | None) -> None:
-        """Continue an earlier Trackio run; call this before anything is logged."""
+        """Continue an earlier Trackio run; call this method before anything is logged."""
         self._name = name or self._name
         self._options["resume"] = "allow"
 

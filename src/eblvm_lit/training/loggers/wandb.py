@@ -27,7 +27,7 @@ class WandbRun(WandbLogger):
         entity: The user or team; None uses the user's default.
         name: The name of the run; None uses the overrides of the command line.
         group: The group of the run; None uses the experiment and the sweep.
-        tags: Tags in addition to experiment, method, data and model.
+        tags: Tags in addition to the experiment, the method, the data and the model.
         offline: Whether to write only to ``save_dir``, for a later ``wandb sync``; the same as ``mode=offline``.
         mode: The mode of W&B; None uses the environment variable WANDB_MODE, as W&B does.
         log_checkpoints: Whether to upload the last and the best checkpoint as an artifact.
@@ -62,16 +62,17 @@ class WandbRun(WandbLogger):
             tags=[tag[:64] for tag in tags],
             job_type=job.kind,
             config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
-            mode=mode,  # not Lightning's "offline", which sets an environment variable for later runs
+            # Lightning's argument "offline" is not used, because it sets an environment variable for later runs, too
+            mode=mode,
             # without these settings W&B prints up to thirty lines per job
             settings={"quiet": True, "silent": mode == "offline"},
         )
-        self._wandb_init.pop("anonymous", None)  # W&B warns about this default of Lightning
+        self._wandb_init.pop("anonymous", None)  # Lightning passes this argument, and W&B warns about it
         self.log_checkpoints = log_checkpoints
         self._defined: set[str] = set()
 
     def resume(self, run_id: str | None) -> None:
-        """Continue an earlier W&B run; call this before anything is logged."""
+        """Continue an earlier W&B run; call this method before anything is logged."""
         self._id = self._wandb_init["id"] = run_id
 
     def upload_checkpoints(self, folder: Path) -> None:
