@@ -1,4 +1,7 @@
-"""Makes schema.json from this folder and from the classes that its files name; editors use it to complete keys."""
+"""The script that prints a JSON schema of experiment files, with which editors complete and check the keys.
+
+The schema is made from the YAML files of this folder and from the classes that these files name.
+"""
 
 import functools
 import importlib
@@ -23,7 +26,10 @@ GROUPS = sorted({path.parent.name for path in CONF.glob("*/*.yaml")} - {"hydra",
 
 
 def of_annotation(annotation: Any) -> dict[str, Any]:
-    """Return the schema of an argument's annotation; it is empty for objects, which are written as separate parts."""
+    """Return the JSON schema of an argument's type annotation.
+
+    The schema is empty if the argument is an object, because a file describes an object by a mapping of its own.
+    """
     try:
         found = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).json_schema()
     except (PydanticUserError, TypeError):
@@ -35,7 +41,7 @@ def of_annotation(annotation: Any) -> dict[str, Any]:
 
 @functools.cache
 def of_class(target: str) -> dict[str, dict[str, Any]]:
-    """Return the schema of each argument of a class, with its type and its description from the docstring."""
+    """Return the JSON schema of each argument of a class: its type, and its description in the class's docstring."""
     module, _, name = target.rpartition(".")
     cls = getattr(importlib.import_module(module), name)
     own = target.startswith("eblvm_lit.")
@@ -52,17 +58,20 @@ def of_class(target: str) -> dict[str, dict[str, Any]]:
 
 
 def grow(node: dict[str, Any], value: Any, *, of_classes: bool) -> None:
-    """Add the keys of a part of a file to the schema of its place, which may have the keys of several classes.
+    """Add the keys of a mapping in a file to the JSON schema at the mapping's dotted path.
+
+    Options of a group may put different classes at one path. The schema then has the keys of all these classes.
 
     Args:
-        node: The schema of the place.
-        value: The part.
-        of_classes: Whether to add the arguments of classes, which have types, or the keys of files, which have none.
+        node: The schema at the path, which is changed in place.
+        value: The mapping.
+        of_classes: Whether to add the arguments of the classes in the mapping, with their types. If false, the keys
+            that the mapping itself has are added, without types.
     """
     known = node.setdefault("properties", {})
     for key, schema in of_class(value["_target_"]).items() if of_classes and "_target_" in value else ():
         before = known.setdefault(key, deepcopy(schema))
-        if "anyOf" in before and "anyOf" in schema:  # values that one of the two classes accepts
+        if "anyOf" in before and "anyOf" in schema:  # a value is valid if one of the classes accepts it
             before["anyOf"] += [other for other in schema["anyOf"] if other not in before["anyOf"]]
         else:
             before.pop("anyOf", None)
@@ -78,20 +87,20 @@ def grow(node: dict[str, Any], value: Any, *, of_classes: bool) -> None:
 
 @functools.cache
 def read(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the text and the content of a file."""
+    """Return the text of a YAML file and its parsed content."""
     text = path.read_text()
     return text, yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
 
 def at(root: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the schema of a dotted place, and create it if there is none."""
+    """Return the JSON schema at a dotted path, and create an empty one if there is none."""
     for key in filter(None, place.split(".")):
         root = root.setdefault("properties", {}).setdefault(key, {})
     return root
 
 
 def choices(places: dict[str, set[str]]) -> dict[str, Any]:
-    """Return the schema of a defaults list, which contains the options of each group at each of its places."""
+    """Return the JSON schema of a defaults list: the options of each group, for each path that uses the group."""
     entries = {}
     for group in GROUPS:
         options = sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
@@ -102,25 +111,28 @@ def choices(places: dict[str, set[str]]) -> dict[str, Any]:
 
 
 def places_of(path: Path, places: dict[str, set[str]]) -> list[str]:
-    """Return the places of a file's keys: where defaults lists put the file or its group, or the group's name."""
+    """Return the dotted paths under which the keys of a file appear in the configuration.
+
+    These are the paths at which defaults lists put the file or its group. If there are none, it is the group's name.
+    """
     package = "" if path.parent == CONF or "@package _global_" in read(path)[0] else path.parent.name
     return sorted(places[f"{path.parent.name}/{path.stem}"] or places[package] or {package})
 
 
 def comments(text: str) -> list[tuple[str, str]]:
-    """Return the top-level keys that have a comment, in the same line or in the lines above, with the comment."""
+    """Return each top-level key that has a comment, with the comment, which is on the key's line or above it."""
     found = re.findall(r"(?m)^((?:# .*\n)*)(\w+): .+?(?: # (.+))?$", text)
     above = [(key, " ".join(re.findall(r"(?m)^# (.*)$", lines)), behind) for lines, key, behind in found]
     return [(key, behind or lines) for key, lines, behind in above if behind or lines]
 
 
 def schema() -> dict[str, Any]:
-    """Return the schema of an experiment file, with all keys that some choice of options has."""
+    """Return the JSON schema of experiment files, with every key that exists for some choice of options."""
     root: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
     places: dict[str, set[str]] = defaultdict(set)
     files = [path for group in (*GROUPS, "experiment") for path in sorted((CONF / group).glob("*.yaml"))]
     files.insert(0, CONF / "config.yaml")
-    for path in files * 3:  # three passes, because a file may put a group at a place that depends on its own place
+    for path in files * 3:  # three passes, because a file may put a group at a path below its own path
         for entry in read(path)[1].get("defaults", ()):
             # an entry that is not a mapping names a file of the same folder
             for name in entry if isinstance(entry, dict) else [f"{path.parent.name}/{entry}"]:
@@ -130,7 +142,7 @@ def schema() -> dict[str, Any]:
         for place in places_of(path, places):
             content = {key: value for key, value in read(path)[1].items() if key != "defaults"}
             grow(at(root, place), content, of_classes=of_classes)
-    trainer = {**TRAINER, "devices": int | str | list[int]}  # the number of devices may be larger than this machine's
+    trainer = {**TRAINER, "devices": int | str | list[int]}  # a run may use more devices than this machine has
     for node, settings in ((root, RUN), (at(root, "trainer"), trainer)):
         for key, annotation in settings.items():
             child = at(node, key)
