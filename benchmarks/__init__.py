@@ -1,1 +1,1 @@
-"""Benchmarks of the time and the memory of every method: python -m benchmarks.run."""
+"""The benchmarks of this package, for example of the time and memory of every method (benchmarks.run)."""

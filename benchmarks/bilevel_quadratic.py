@@ -1,4 +1,7 @@
-"""The cost and the bias of hypergradients on quadratic problems: python -m benchmarks.bilevel_quadratic --help."""
+"""A benchmark of the cost and the bias of hypergradients on quadratic problems.
+
+Run it with python -m benchmarks.bilevel_quadratic.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,16 @@ from eblvm_lit.hypergradients.implicit import Implicit
 Row = dict[str, float]
 
 ROOT = Path(__file__).resolve().parents[1]
-DPI = 100  # so that a figure takes less than 150 kB
+DPI = 100  # a low resolution, so that the file of a figure takes less than 150 kB
 KAPPAS = (10, 100, 1_000, 10_000)
 SMALL_KAPPAS = (10, 100)
-AWAY = 1e-2  # the distance of phi from phi*, in norms of phi*
-SHOWN_AWAY = ("unroll", "implicit, CG", "warm, descent", "penalty")  # away from phi* the others equal one of these
+AWAY = 1e-2  # the distance of phi from the lower optimum phi*, relative to the norm of phi*
+# The estimators that the figure shows away from phi*. Every other estimator has the same errors there as one of them.
+SHOWN_AWAY = ("unroll", "implicit, CG", "warm, descent", "penalty")
 GOAL = 1e-3
 OUTER_GOAL = 1e-2
-RESOLVED = 1e-6  # rates use only larger errors: in smaller ones, lambda and kappa amplify rounding errors
+# Rates are measured from errors above this value. In smaller errors, lambda and kappa amplify rounding errors.
+RESOLVED = 1e-6
 DIVERGED = 1e3
 LEGEND = f"""\
 A gradient: 1 - the factor of a step's error (in theory; >= where that is a bound); evaluations of the lower level after
@@ -43,7 +48,10 @@ A descent: evaluations after which theta's relative distance to the solution is 
 
 
 def sweep(estimator: Estimator, kappa: float, budget: float, distance: float = 0.0) -> list[Row]:
-    """Measure the error of a hypergradient after more and more steps, until the budget is spent or rounding is near.
+    """Measure the error of a hypergradient for growing numbers of steps.
+
+    The sweep ends when the budget is spent, when the error approaches rounding errors, or when more steps no longer
+    change the estimate.
 
     Args:
         estimator: The hypergradient.
@@ -87,7 +95,10 @@ def spare(row: Row, budget: float) -> bool:
 
 
 def rate(rows: list[Row]) -> float:
-    """Compute the mean factor by which a step reduces the error, over the later half of the steps before rounding."""
+    """Compute the mean factor by which one step multiplies the distance of the estimate from its limit.
+
+    The mean is taken over the later half of the steps, without steps whose distance is close to rounding errors.
+    """
     rows = [row for row in rows if row["to_limit"] > RESOLVED]
     first = [row for row in rows[:-1] if row["steps"] <= 0.6 * rows[-1]["steps"]][-1]
     last = rows[-1]
@@ -95,7 +106,10 @@ def rate(rows: list[Row]) -> float:
 
 
 def reached(rows: list[Row], goal: float) -> float:
-    """Compute the evaluations after which the error stays below the goal, interpolated in the error's logarithm."""
+    """Compute the number of evaluations after which the error stays below the goal.
+
+    Between two measurements, the logarithm of the error is interpolated linearly.
+    """
     above = max((i for i, row in enumerate(rows) if not row["error"] < goal), default=-1)
     if above == len(rows) - 1:
         return math.inf
@@ -108,7 +122,7 @@ def reached(rows: list[Row], goal: float) -> float:
 
 
 def difference_bias(kappa: float) -> list[Row]:
-    """Measure the error of the finite difference for several radii r."""
+    """Measure the error of the finite-difference hypergradient for several radii r of the difference."""
     rows = []
     toy = Quadratic(kappa, quartic=1.0)
     theta = {"theta": toy.theta}
@@ -121,7 +135,10 @@ def difference_bias(kappa: float) -> list[Row]:
 
 
 def penalty_bias(kappa: float) -> list[Row]:
-    """Measure the error of the penalty for several multipliers lambda, with y - z at its limit."""
+    """Measure the error of the penalty hypergradient for several multipliers lambda.
+
+    The difference of its two variables, y - z, is set to the known limit, so that only the bias remains.
+    """
     rows = []
     toy = Quadratic(kappa)
     theta = {"theta": toy.theta}
@@ -136,7 +153,7 @@ def penalty_bias(kappa: float) -> list[Row]:
 
 
 def distance_bias(kappa: float) -> list[Row]:
-    """Measure the error of the implicit hypergradient for several distances of phi from phi*."""
+    """Measure the error of the implicit hypergradient for several distances of phi from the lower optimum phi*."""
     rows = []
     toy = Quadratic(kappa)
     for exponent in range(-4, 1):
@@ -147,8 +164,8 @@ def distance_bias(kappa: float) -> list[Row]:
     return rows
 
 
-# name of a bias -> a function that measures it at a kappa, its order in theory, and the two arguments between which the
-# order is measured
+# Each kind of bias has a function that measures it for a given kappa, its order in theory, and a function of kappa that
+# returns the two arguments between which the order is measured.
 BIASES: dict[str, tuple[Callable[[float], list[Row]], int, Callable[[float], tuple[float, float]]]] = {
     "finite difference, order in r": (difference_bias, 2, lambda _: (1e-2, 1e-1)),
     "penalty, order in λ": (penalty_bias, -1, lambda kappa: (1e3 * kappa, 1e4 * kappa)),
@@ -157,13 +174,18 @@ BIASES: dict[str, tuple[Callable[[float], list[Row]], int, Callable[[float], tup
 
 
 def order(rows: list[Row], ends: tuple[float, float]) -> float:
-    """Compute the order of an error: the slope of its logarithm between the logarithms of two arguments."""
+    """Compute the order of an error: the slope of log(error) as a function of log(argument).
+
+    The slope is measured between the two arguments ``ends``.
+    """
     near = [min(rows, key=lambda row, end=end: abs(math.log(row["at"] / end))) for end in ends]
     return math.log(near[1]["error"] / near[0]["error"]) / math.log(near[1]["at"] / near[0]["at"])
 
 
 def descend(made: tuple[Hypergradient, float, int], kappa: float, budget: float) -> list[Row]:
-    """Descend the bi-level problem with one lower step and one outer step per iteration, from zero.
+    """Minimise the bi-level problem by gradient descent from zero.
+
+    Each iteration makes one step of the lower level and one step of the outer level.
 
     Args:
         made: The hypergradient, the step size of theta, and the number of products of a reverse pass per iteration.
@@ -195,13 +217,14 @@ def descend(made: tuple[Hypergradient, float, int], kappa: float, budget: float)
 
 
 def measure(budget: int) -> dict[str, Any]:
-    """Measure all numbers, by kind, condition number kappa and name."""
+    """Run all measurements, and return their results by kind, condition number kappa and name."""
     found: dict[str, Any] = {"errors": {}, "away": {}, "biases": {}, "outer": {}}
     for kappa in KAPPAS:
         found["errors"][kappa] = {name: sweep(estimator, kappa, budget) for name, estimator in ESTIMATORS.items()}
         found["biases"][kappa] = {name: rows(kappa) for name, (rows, *_) in BIASES.items()}
     for kappa in SMALL_KAPPAS:
-        # A small budget suffices: the errors of all but unrolling soon stop changing.
+        # A small budget suffices, because away from phi* the errors of all estimators except unrolling soon stop
+        # changing.
         most = min(budget, 30 * kappa)
         found["away"][kappa] = {name: sweep(ESTIMATORS[name], kappa, most, AWAY) for name in SHOWN_AWAY}
         most = min(250 * kappa, 3 * budget)
@@ -210,7 +233,7 @@ def measure(budget: int) -> dict[str, Any]:
 
 
 def tables(found: dict[str, Any]) -> Iterator[Table]:
-    """Make the tables of rates, orders and descents, in Markdown."""
+    """Make Markdown tables of the convergence rates, the orders of the biases, and the descents."""
 
     def empty(first: str, kappas: tuple[int, ...]) -> Table:
         table = Table(box=box.MARKDOWN)
@@ -270,7 +293,7 @@ def main() -> None:
     (options.out / "bilevel_quadratic.json").write_text(text + "\n")
     paths = save(draw_errors(found), options.out / "bilevel_quadratic", dpi=DPI)
     paths += save(draw_outer(found), options.out / "bilevel_quadratic_outer", dpi=DPI)
-    console = Console(width=160)  # wide enough not to wrap the lines of a table
+    console = Console(width=160)  # wide enough for the lines of the tables
     console.print(LEGEND)
     for table in tables(found):
         console.print(table)

@@ -1,4 +1,4 @@
-"""The measurements of benchmarks.run, and the papers' reference times with which they are compared."""
+"""The list of measurements of benchmarks.run, and the times of the authors' code with which they are compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Cell:
     compiled: bool
     iterations: int
     overrides: tuple[str, ...]
-    script: str = "measure"  # the module of benchmarks that runs it
+    script: str = "measure"  # the module in benchmarks/ that runs this measurement
     unit: str = "iterations"
 
     @property
@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the name of the measurement, which --only matches."""
+        """Return the name of the measurement, by which the option --only selects it."""
         return f"{self.series}/{self.data}/{self.method}/{self.mode}"
 
     @property
@@ -58,7 +58,7 @@ def implicit(n_terms: int) -> tuple[str, ...]:
     return (*parts, "method.n_lower_steps=5", f"hypergradient.n_terms={n_terms}")
 
 
-# All methods with a lower level use K = 5.
+# All methods with a lower level take K = 5 steps of it in each iteration.
 METHODS = {
     **{name: (f"method={name}",) for name in ("sm", "ssm", "dsm", "mdsm", "ksd", "cd", "nce", "vnce")},
     "bissm N=5": unrolled("bissm", 5),
@@ -70,7 +70,10 @@ METHODS = {
 
 
 def length(data: str, method: str, compiled: bool) -> int:
-    """Return a number of iterations that takes seconds: in less time, a short disturbance would change the result."""
+    """Return a number of iterations that takes several seconds.
+
+    In a shorter run, a short disturbance of the machine would change the result.
+    """
     if data == "checkerboard":
         return 20_000 if compiled else 1_100
     return 1_000 if method in ONE_GRADIENT else 250

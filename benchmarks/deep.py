@@ -1,4 +1,7 @@
-"""The speed and memory of deep models of published sizes, in training and sampling: python -m benchmarks.deep -h."""
+"""A benchmark of the speed and memory of deep models of published sizes, in training and sampling.
+
+Run it with python -m benchmarks.deep.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from benchmarks.run import main
 from benchmarks.tables import Row
 
 ITERATIONS = 60
-# Minutes per 2,000 iterations, CIFAR10, batch 100 on two RTX 2080 Ti (Bao et al. 2021, appendix).
+# The published minutes per 2,000 iterations on CIFAR10, with batch size 100 on two RTX 2080 Ti (Bao et al. 2021,
+# appendix).
 PUBLISHED = {"bimdsm N=0": 28, "bimdsm N=2": 43, "bimdsm N=5": 66, "vages_mdsm L=2": 35}
 METHODS = {
-    "mdsm": ("method=mdsm", "marginal_model.head=quadratic"),  # this head gives about as many parameters as latents do
+    # The quadratic head makes this model without latents about as large as the models with latents.
+    "mdsm": ("method=mdsm", "marginal_model.head=quadratic"),
     **{f"bimdsm N={n}": unrolled("bimdsm", n) for n in (0, 2, 5)},
     "vages_mdsm L=2": ("method=vages_mdsm",),
     "bidvl": ("method=bidvl",),
@@ -26,7 +31,8 @@ PRECISIONS = {
     "TF32": ("trainer.precision=32-true", "tf32=true"),
     "bf16": ("trainer.precision=bf16-mixed", "tf32=true"),
 }
-# BiMDSM and VaGES-MDSM beside their baseline MDSM, with one noisy minibatch shared by both levels and without sharing.
+# BiMDSM and VaGES-MDSM are compared with MDSM, which has no lower level. Both are measured with and without one noisy
+# minibatch that the two levels share.
 SHARED = ("method.lower_noise=shared",)
 LOWER_NOISE = {
     "mdsm": METHODS["mdsm"],
@@ -42,7 +48,7 @@ LEGEND = (
 
 
 def cells(iterations: int | None = None) -> list[Cell]:
-    """List all measurements: training in every precision and mode, sampling, and methods beside their baseline."""
+    """List all measurements: training in every precision and mode, sampling, and the comparison with MDSM."""
     n = iterations or ITERATIONS
     training = [
         Cell(precision, "cifar10", method, compiled, n, (*overrides, *keys, *IMAGES))
@@ -63,7 +69,10 @@ def cells(iterations: int | None = None) -> list[Cell]:
 
 
 def tables(rows: list[Row]) -> Iterator[Table | str]:
-    """Make one table each for training, sampling, and methods beside their baseline, without failed measurements."""
+    """Make a table of training, a table of sampling, and a table of the comparison with MDSM.
+
+    Failed measurements are left out.
+    """
     good = [row for row in rows if "error" not in row]
     baseline = [row for row in good if row["series"] == "baseline"]
     sampling = [row for row in good if "samples_per_second" in row]

@@ -1,4 +1,7 @@
-"""The gain of each fast path over its alternative in torch's public API: python -m benchmarks.fast_paths --help."""
+"""A benchmark of each fast path against the alternative that uses only torch's public API.
+
+Run it with python -m benchmarks.fast_paths.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ def compare(name: str, fast: Run, public: Run, n: int, repetitions: int) -> None
 
 
 def iteration(overrides: tuple[str, ...], compiled: bool, public: bool = False) -> tuple[Run, Any]:
-    """Return one iteration on the checkerboard with fixed noise, as a function without arguments, and its method."""
+    """Return a function that runs one iteration of a method, and the method itself.
+
+    Each call uses the same points of the checkerboard and the same noise.
+    """
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         parts = build(compose("config", [*overrides, "data=checkerboard", f"run_dir={folder}"]))
         parts.data.setup()

@@ -1,4 +1,9 @@
-"""The FLOPs of an iteration at published sizes, counted and necessary: python -m benchmarks.flops --help."""
+"""A benchmark of the FLOPs of an iteration for networks of published sizes.
+
+It compares the FLOPs that torch counts with the FLOPs that the mathematics needs.
+
+Run it with python -m benchmarks.flops.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +26,11 @@ from eblvm_lit.runs.instantiate import instantiate
 
 __all__ = ["CELLS", "count", "necessary"]
 
-# Name -> overrides, and a function of the number K of lower steps that returns the numbers of passes through the model
-# (F) and through the posterior (Q) that the mathematics needs; None where these were not counted. The unit is a forward
-# pass; a gradient in the input costs one more, and a gradient in the parameters one more. A gradient in theta of a
-# score, which itself is a gradient in v, costs 6 F in all.
+# Each name has its overrides and a function of the number K of lower steps. The function returns the numbers of passes
+# through the model (F) and through the posterior (Q) that the mathematics needs; None means that these passes were not
+# counted. The unit is a forward pass. A gradient with respect to the input costs one more pass, and a gradient with
+# respect to the parameters one more. A gradient with respect to theta of a score, which itself is a gradient with
+# respect to v, costs 6 F in all.
 CELLS: dict[str, tuple[tuple[str, ...], Callable[[int], tuple[int, int]] | None]] = {
     "mdsm": (("method=mdsm", "marginal_model.head=quadratic"), lambda _: (6, 0)),
     "bimdsm": (("method=bimdsm",), lambda k: (6 + k, 2 + 3 * k)),
@@ -43,7 +49,10 @@ CELLS: dict[str, tuple[tuple[str, ...], Callable[[int], tuple[int, int]] | None]
 
 
 class _Modules:
-    """A substitute for torch's tracker of modules, which fails with ``torch.autograd.grad`` in a leaf tensor."""
+    """A substitute for the module tracker of torch's FLOP counter.
+
+    The original tracker fails with ``torch.autograd.grad`` with respect to a leaf tensor.
+    """
 
     parents = frozenset({"Global"})
 
@@ -62,7 +71,7 @@ def flops_of(run: Callable[[], Any]) -> int:
 
 
 def method_of(data: str, overrides: tuple[str, ...]) -> Any:
-    """Build a method from its configuration, without data."""
+    """Build a method from its configuration, without reading data."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("config", [f"data={data}", *overrides, "run_dir=build", "outputs_dir=build"])
     torch.manual_seed(0)
@@ -84,7 +93,7 @@ def count(method: Any, rows: int) -> float:
 
 
 def passes(method: Any, rows: int) -> tuple[float, float]:
-    """Count the FLOPs of a forward pass per example: F through the model's network, Q through the posterior."""
+    """Count the FLOPs per example of a forward pass through the model's network and through the posterior."""
     v = torch.rand(rows, *method.event_shape)
     with torch.no_grad():
         model = flops_of(lambda: method.energy.network(v))
@@ -93,7 +102,10 @@ def passes(method: Any, rows: int) -> tuple[float, float]:
 
 
 def necessary(method: Any, formula: Callable[[int], tuple[int, int]], rows: int) -> float:
-    """Compute the FLOPs per example that the mathematics needs, from whole passes of both networks without heads."""
+    """Compute the FLOPs per example that the mathematics needs.
+
+    The formula gives numbers of whole passes through the model's network, without its head, and through the posterior.
+    """
     (model, posterior) = passes(method, rows)
     (n_model, n_posterior) = formula(getattr(method, "n_lower_steps", 0))
     return n_model * model + n_posterior * posterior

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, pixel_shuffle, pixel_unshuffle, silu
 
 Field = Callable[[Tensor, Tensor], Tensor]  # maps v (B, *event) and t (B,) to a velocity (B, *event)
-ANGLES = 2 * math.pi * torch.logspace(-1, 5, 32, base=2)  # t is encoded with the frequencies 1/2 to 32
+# the time t is encoded by cosines and sines with the frequencies 1/2 to 32
+ANGLES = 2 * math.pi * torch.logspace(-1, 5, 32, base=2)
 
 
 def path(v0: Tensor, v1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,7 +22,10 @@ def path(v0: Tensor, v1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tensor:
-    """Compute the mean square of u(v_t, t) - (v1 - v0) over data v1 (B, *event), v0 ~ N(0, I) and t ~ U(0, 1)."""
+    """Compute the flow-matching loss of a velocity field u: the mean square of u(v_t, t) - (v1 - v0).
+
+    The mean is over data v1 (B, *event), noise v0 ~ N(0, I) and times t ~ U(0, 1).
+    """
     v0 = torch.empty_like(v1).normal_(generator=generator)
     t = v1.new_empty(len(v1)).uniform_(generator=generator)
     v_t, velocity = path(v0, v1, t)
@@ -30,7 +34,10 @@ def matching_loss(field: Field, v1: Tensor, generator: torch.Generator) -> Tenso
 
 @torch.no_grad()
 def heun(field: Field, v: Tensor, n_steps: int = 25) -> Tensor:
-    """Solve dv/dt = u(v, t) from noise v (B, *event) at t = 0 to t = 1 by Heun's method, two evaluations per step."""
+    """Solve dv/dt = u(v, t) from t = 0 to t = 1 by Heun's method, for a velocity field u.
+
+    The solution starts at noise v (B, *event), and each step evaluates the field twice.
+    """
     size = 1 / n_steps
     t = v.new_zeros(len(v))
     for i in range(n_steps):
@@ -40,7 +47,7 @@ def heun(field: Field, v: Tensor, n_steps: int = 25) -> Tensor:
 
 
 class Block(nn.Module):
-    """A residual block of two layers, modulated by cosines and sines of t (FiLM: Perez et al. 2018).
+    """A residual block of two layers that are modulated by the time t (FiLM: Perez et al. 2018).
 
     Args:
         layer: A function that makes a layer from its numbers of input and output channels.
@@ -66,7 +73,9 @@ class Block(nn.Module):
 
 
 class FlowUNet(nn.Module):
-    """A U-net with two resolutions on squares of 2 x 2 pixels; on single pixels it would cost four times as much.
+    """A U-net with two resolutions, of which the finer one is a grid of squares of 2 x 2 pixels.
+
+    On a grid of single pixels it would cost four times as much.
 
     Args:
         v_shape: The shape (C, H, W) of an image.

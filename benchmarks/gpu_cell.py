@@ -1,4 +1,7 @@
-"""One part of the GPU check, run as a process: python -m benchmarks.gpu_cell KIND DEVICE RESULT.json OVERRIDE..."""
+"""One part of the GPU check, which runs in its own process.
+
+The command is: python -m benchmarks.gpu_cell KIND DEVICE RESULT.json OVERRIDE...
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,14 @@ from eblvm_lit.utils.torch_settings import torch_settings
 
 COMPILES = missing_compiler(torch.device("cuda" if torch.cuda.is_available() else "cpu")) is None
 MODES = ("eager", "compiled", "graphed") if COMPILES else ("eager", "graphed")
-PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}  # (TF32 allowed, autocast)
+# For each precision: whether TF32 is allowed, and whether autocast to bfloat16 is used.
+PRECISIONS = {"float32": (False, False), "TF32": (True, False), "bf16": (True, True)}
 N_STEPS = 3
-# Largest error of a mode on the device, relative to the error of float32 on the CPU, both against float64: the order of
-# summation differs between devices.
+# The largest error on the device that is allowed, as a multiple of the error of float32 on the CPU. Both errors are
+# relative to float64. They may differ because sums are computed in another order on the device.
 FACTOR = 30.0
 FLOOR = 256 * torch.finfo(torch.float32).eps
-CLOSE = 0.25  # largest relative error of bfloat16, whose eps is 1/128
+CLOSE = 0.25  # the largest relative error that is allowed for bfloat16, whose eps is 1/128
 N_WARM_UP = 2
 N_BLOCKS = 5
 BLOCK_SECONDS = 0.4
@@ -47,8 +51,11 @@ Capture = Callable[[Callable[[], dict[str, Tensor]]], tuple[Callable[[], None], 
 
 
 def cuda_graph(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None], dict[str, Tensor]]:
-    """Capture a function as a CUDA graph; return a function that replays it, and the tensors that a replay writes."""
-    run()  # a compiled function compiles here
+    """Capture a function as a CUDA graph.
+
+    Return a function that replays the graph, and the tensors that a replay writes.
+    """
+    run()  # a function that is to be compiled is compiled in this first call
     side = torch.cuda.Stream()
     main = torch.cuda.current_stream()
     side.wait_stream(main)
@@ -63,7 +70,9 @@ def cuda_graph(run: Callable[[], dict[str, Tensor]]) -> tuple[Callable[[], None]
 
 
 class Captured:
-    """A training step captured as one graph, which updates the tensors of one state in place.
+    """A training step that is captured as one CUDA graph.
+
+    The graph updates the tensors of one state in place.
 
     Each call copies its minibatch and its noise into the tensors that the graph reads.
 
@@ -71,7 +80,7 @@ class Captured:
         step: The step, which updates the state's tensors in place.
         state: The state; it has its original values again after the graph is captured.
         v: A minibatch, for the shapes of the graph's inputs.
-        noise: The noise of a step, likewise.
+        noise: The noise of a step, also for the shapes.
         capture: The function that captures a graph.
     """
 
@@ -98,7 +107,9 @@ def eager(method: Method) -> Step:
 
 
 def step_of(mode: str, method: Method, capture: Capture = cuda_graph) -> Step:
-    """Return the iteration in one mode; ``graphed`` is the compiled iteration as a CUDA graph.
+    """Return the function that runs one iteration of a method in the given mode.
+
+    The mode ``graphed`` is the compiled iteration as a CUDA graph.
 
     Without a compiler, ``graphed`` is the eager iteration as a CUDA graph.
     """
@@ -118,7 +129,7 @@ def step_of(mode: str, method: Method, capture: Capture = cuda_graph) -> Step:
 
 
 def start(method: Method, device: torch.device, dtype: torch.dtype = torch.float32) -> TrainState:
-    """Return the state at which training starts, each group of parameters with its own learning rate."""
+    """Return the state at the start of training, with the learning rate of each group of parameters."""
     method.to(device, dtype).train()
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     rates = {
@@ -152,7 +163,7 @@ def advance(
     dtype: torch.dtype = torch.float32,
     capture: Capture = cuda_graph,
 ) -> tuple[Tensor, Tensor]:
-    """Run some iterations, and return what they change and record, as vectors in float64.
+    """Run some iterations, and return the changes of the parameters and the recorded losses.
 
     Args:
         method: The method; it is copied, and so is not changed.
@@ -163,7 +174,7 @@ def advance(
         capture: The function that captures a graph.
 
     Returns:
-        The changes of all parameters and buffers, and all losses and gradient norms.
+        The changes of all parameters and buffers, and all losses and gradient norms, as vectors in float64.
     """
     method = copy.deepcopy(method)
     state = start(method, device, dtype)
@@ -177,7 +188,9 @@ def advance(
 
 
 def distance(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> float:
-    """Return the larger of two relative distances, between the changes and between the records of two runs.
+    """Compute the relative distance between two runs.
+
+    It is the larger of two distances: between the changes of the parameters, and between the recorded losses.
 
     It is infinite if a value is not finite.
     """
@@ -194,7 +207,9 @@ def reason(error: BaseException) -> str:
 
 
 def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = cuda_graph) -> dict[str, Any]:
-    """Compare every mode in float32, and eager bfloat16, on the device with float64 on the CPU.
+    """Compare iterations on the device with iterations in float64 on the CPU.
+
+    On the device, every mode runs in float32, and the eager mode also runs in bfloat16.
 
     The noise is drawn once, on the CPU. The error of float32 on the CPU determines how large the error on the device
     may be.
@@ -208,7 +223,7 @@ def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = 
         try:
             with precision("float32", device):
                 found[mode] = distance(advance(method, inputs, mode, device, capture=capture), exact)
-        except Exception as error:  # the page shows the reason; other modes are still checked
+        except Exception as error:  # record the reason for the page, and check the other modes
             found["errors"][mode] = reason(error)
     try:
         with precision("bf16", device):
@@ -220,7 +235,10 @@ def compare(method: Method, v: Tensor, device: torch.device, capture: Capture = 
 
 
 def rates(method: Method, v: Tensor, device: torch.device, name: str, capture: Capture = cuda_graph) -> Iterator[dict]:
-    """Measure the iterations per second in each mode, including the noise, without loader, trainer, log and bar."""
+    """Measure the iterations per second in each mode.
+
+    An iteration includes drawing its noise, but not the data loader, the trainer, the log and the progress bar.
+    """
     for mode in MODES:
         try:
             with precision(name, device):
@@ -269,13 +287,16 @@ def load(overrides: Sequence[str]) -> tuple[Method, Tensor]:
         parts.data.setup()
         parts.method.keep_examples(parts.data.batch_size)
         v = parts.data.as_float(parts.data.splits.train[: parts.data.batch_size].clone())
-        if hasattr(parts.method, "start"):  # methods whose chains start at training examples
+        if hasattr(parts.method, "start"):  # these methods have chains, which start at training examples
             parts.method.start(v, keyed_generator(0, "gpu_check", "chains"))
         return parts.method, v
 
 
 def main(kind: str, device: str, result: str, *overrides: str) -> None:
-    """Run one part, and write the results after each step, so that results remain if the process is stopped."""
+    """Run one part of the check, and write its results to a file.
+
+    The file is written after each measurement, so that results remain if the process is stopped.
+    """
     method, v = load(overrides)
     target = torch.device(device)
     path = Path(result)
@@ -284,7 +305,7 @@ def main(kind: str, device: str, result: str, *overrides: str) -> None:
         return
     name = kind.removeprefix("compile ").removeprefix("speed ")
     rows = []
-    if kind.startswith("compile "):  # one step, only to fill the compiler's cache
+    if kind.startswith("compile "):  # run one step, only to fill the compiler's cache
         with precision(name, target):
             state = start(method, target)
             generator = torch.Generator(target)

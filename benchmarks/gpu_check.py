@@ -1,4 +1,7 @@
-"""Are methods right and fast on this machine's GPU? Writes a Markdown page: python -m benchmarks.gpu_check --help."""
+"""A check of whether the methods are right and fast on this machine's GPU.
+
+It writes a Markdown page. Run it with python -m benchmarks.gpu_check.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,15 @@ from eblvm_lit.training.provenance import device_name, environment
 NO_GPU = "torch finds no CUDA device here, so there is nothing to check: run this on a machine with a GPU."
 RANDOM = ("data._target_=benchmarks.images.RandomImages", "data.val_size=100")
 DIGITS = ("data=digits", "data.batch_size=16", "model.h_dim=3", "optimizer.eps=0.1")
+# The eps of Adam is large, because with a small eps Adam would divide rounding errors by rounding errors.
 SMALL = (
     "data=cifar10",
     *RANDOM,
     "data.batch_size=4",
     "optimizer.eps=0.1",
-)  # with a small eps, Adam would divide rounding errors by rounding errors
-POINTS = ("data=checkerboard", "data.batch_size=16", "optimizer.eps=0.1")  # in 64 dimensions, weights overflow float32
+)
+# Points of the plane, because in the 64 dimensions of digits the importance weights overflow float32.
+POINTS = ("data=checkerboard", "data.batch_size=16", "optimizer.eps=0.1")
 ONE_BLOCK = ("data.size=8", "model.network.n_blocks=1", "model.network.channels=4")
 RESIDUAL = tuple(f"sizes.spectral_resnet.{name}=[4,4,4,4]" for name in ("widths", "generator_widths"))
 NARROW = {
@@ -72,7 +77,10 @@ PUBLISHED = ("data=cifar10", *RANDOM)
 
 @dataclass(frozen=True)
 class Part:
-    """One process of the check: its section and its name on the page, and its module, arguments and overrides."""
+    """A part of the GPU check, which runs as one process.
+
+    The section and the name are its place on the page. The module, the arguments and the overrides are its command.
+    """
 
     section: str
     name: str
@@ -141,7 +149,10 @@ def run(part: Part, device: str, seconds: float, overrides: Sequence[str]) -> An
 
 
 def problem(found: dict[str, Any]) -> str | None:
-    """Describe what is wrong with a method; None if its modes agree, even if a CUDA graph cannot be captured."""
+    """Describe what is wrong with a method, or return None if its modes agree.
+
+    A CUDA graph that cannot be captured is no error.
+    """
     if "error" in found:
         return found["error"]
     bad = [f"{mode}: {found['errors'][mode]}" for mode in ("eager", "compiled", "bf16") if mode in found["errors"]]
@@ -258,7 +269,7 @@ def page(found: dict[str, dict[str, Any]], device: str, words: Sequence[str], se
 
 
 def n_jobs(device: str) -> int:
-    """Return how many small processes run at the same time, as the CPU's cores and the GPU's memory allow."""
+    """Return how many small processes may run at the same time on the CPU's cores and in the GPU's memory."""
     cores = max(1, (os.cpu_count() or 2) // 2)
     if device != "cuda":
         return 1
@@ -278,7 +289,10 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(chosen: Sequence[Part], asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Run the parts: comparisons and compilations at the same time, then timings one by one."""
+    """Run the chosen parts of the check, and return their results.
+
+    Comparisons and compilations run at the same time. Then timings run one by one.
+    """
     end = time.monotonic() + 60 * asked.minutes
     found: dict[str, dict[str, Any]] = {}
 
@@ -291,7 +305,7 @@ def check(chosen: Sequence[Part], asked: argparse.Namespace) -> dict[str, dict[s
         print(f"{part.section}/{part.name}: {said}", flush=True)
 
     together = [part for part in chosen if part.section in ("equal", "compile")]
-    for part in chosen:  # fixes the order on the page, whichever part ends first
+    for part in chosen:  # this fixes the order of the rows on the page, whichever part ends first
         found.setdefault(part.section, {})[part.name] = "skipped"
     with ThreadPoolExecutor(n_jobs(asked.device)) as pool:
         list(pool.map(one, together))
@@ -302,7 +316,10 @@ def check(chosen: Sequence[Part], asked: argparse.Namespace) -> dict[str, dict[s
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the check, and write the page; return the exit code, 1 if the modes of a method do not agree."""
+    """Run the check, and write its page.
+
+    Return the exit code, which is 1 if the modes of a method do not agree.
+    """
     asked = options(words)
     has_gpu = torch.cuda.is_available()
     everything = parts(torch.cuda.device_count() if has_gpu and asked.device == "cuda" else 1)

@@ -1,4 +1,7 @@
-"""The time and memory of an iteration as functions of each size of the problem: python -m benchmarks.growth --help."""
+"""A benchmark of the time and memory of an iteration as functions of each size of the problem.
+
+Run it with python -m benchmarks.growth.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,9 @@ ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 15
 QUICK_ROUNDS = 2
 QUICK_POINTS = 2
-ITERATIONS = 50  # iterations of a measurement by benchmarks.scaling
+ITERATIONS = 50  # the number of iterations in each measurement by benchmarks.scaling
 QUICK_ITERATIONS = 5
-DPI = 120  # so that a figure takes less than 60 kB
+DPI = 120  # a low resolution, so that the file of a figure takes less than 60 kB
 BLOCK_SECONDS = 0.05  # approximate time of a block of iterations
 GRBM = ("data=standard_normal", "data.v_dim=512", "sizes.h_dim=256", "method.n_lower_steps=5")
 BIDSM = ("method=bidsm", *GRBM, "method.n_unroll=5")
@@ -48,14 +51,14 @@ DEEP = (
     *("model.h_dim=50", "model.head_dim=256", "model.network.channels=16", "posterior.network.widths=[8,16,32]"),
 )
 VAGES = ("method=vages_dsm", *GRBM)
-# What the titles of the figures say of each of these settings.
+# The titles of the figures describe each of these settings with the following words.
 SUBJECTS = {
     BIDSM: "BiDSM, GRBM: d = 512, 256 latents, batch 100, K = N = 5, but for the x axis",
     VAGES: "VaGES-DSM, GRBM: d = 512, 256 latents, batch 100, K = 5",
     DEEP: "BiMDSM, deep model of grey images: K = 5, N = 0",
     (): "BiDSM, Frey faces: K = N = 5",
 }
-FACES = "BiDSM K=5 N=5, Frey faces"  # the name of this cell in benchmarks.scaling
+FACES = "BiDSM K=5 N=5, Frey faces"  # the name of the measurement of Frey faces in benchmarks.scaling
 PROCESSES = tuple(2**i for i in range(1 + int(math.log2(min(os.cpu_count() or 1, 8)))))
 
 
@@ -64,11 +67,11 @@ class Axis:
     """A size of the problem that grows while all other sizes are constant.
 
     Args:
-        name: The name of the axis, which --only matches, and of its figure.
+        name: The name of the axis and of its figure, by which --only selects the axis.
         label: The label of the figure's x axis.
         points: The values of the size.
         key: The configuration key of the size; None for the batch size.
-        base: The overrides of all other settings; empty if benchmarks.scaling measures.
+        base: The overrides of all other settings; empty if benchmarks.scaling makes the measurement.
         batch: Number of examples in the minibatch.
         power: The expected exponent of time and memory; None if a straight line a + b x is expected.
         beside: Overrides of a method that does not have this size, for comparison.
@@ -109,7 +112,7 @@ AXES = (
 
 
 class Point:
-    """A method in training, at one value of an axis; it measures its own time, memory and operations."""
+    """A method in training at one value of an axis, which measures its own time, memory and operations."""
 
     def __init__(self, overrides: tuple[str, ...], rows: int) -> None:
         self.method, shape = method_of(overrides)
@@ -126,14 +129,17 @@ class Point:
         self.method.step(self.state, WHOLE, self.v, keyed_generator(0, "noise", self.n_iterations))
 
     def time(self, n: int) -> float:
-        """Return the mean processor time of n iterations in seconds, in which other programs do not count."""
+        """Return the mean processor time of n iterations in seconds.
+
+        Processor time does not include the time of other programs.
+        """
         begin = time.process_time()
         for _ in range(n):
             self.iterate()
         return (time.process_time() - begin) / n
 
     def mebibytes(self) -> float | None:
-        """Return the memory, in MiB, of the parameters with Adam's two moments, plus the peak of an iteration."""
+        """Return the memory, in MiB, of the parameters and Adam's two moments, plus the peak of an iteration."""
         meter = MemoryMeter(torch.device("cpu"))
         self.iterate()
         peak = meter.peak()
@@ -150,18 +156,24 @@ class Point:
 
 
 class Untracked(nullcontext):
-    """A substitute for torch's tracker of modules, which fails with second derivatives by torch.autograd.grad."""
+    """A substitute for the module tracker of torch's FLOP counter.
+
+    The original tracker fails with second derivatives by torch.autograd.grad.
+    """
 
     parents = frozenset({"Global"})
 
 
 def measure(axis: Axis, rounds: int, n_points: int | None) -> dict[str, Any]:
-    """Measure all points of an axis in turns, so that a slow phase of the machine affects all of them."""
+    """Measure all points of an axis in turn, in several rounds.
+
+    So a slow phase of the machine affects all points.
+    """
     xs = axis.points[:n_points]
     points = {x: Point(axis.overrides(x), axis.rows(x)) for x in xs}
     beside = Point(axis.beside, axis.batch) if axis.beside else None
     every = [*points.values(), *([beside] if beside else [])]
-    with keep_freed_memory():  # as training does
+    with keep_freed_memory():  # training also keeps freed memory
         for _ in range(rounds):
             for point in every:
                 point.seconds.append(point.time(point.block))
@@ -184,7 +196,7 @@ def figures(point: Point) -> dict[str, Any]:
 
 @cache
 def scaled(processes: int, rows: int, iterations: int) -> dict[str, float]:
-    """Measure one cell with benchmarks.scaling, which starts the processes."""
+    """Measure the training on Frey faces with benchmarks.scaling, which starts the processes."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = ("--processes", str(processes), "--batch", str(rows), "--iterations", str(iterations))
         words = (*sizes, "--only", FACES, "--out", str(Path(folder, "found.json")))
@@ -196,8 +208,9 @@ def scaled(processes: int, rows: int, iterations: int) -> dict[str, float]:
 
 
 def measure_processes(axis: Axis, iterations: int) -> dict[str, Any]:
-    """Measure each number of processes on an axis."""
-    # Either the total work is constant (power -1), or the work of each process.
+    """Measure the time of an iteration for each number of processes on an axis."""
+    # With power -1 the total work is constant, so that each process gets a share of the minibatch. With power 0 the
+    # work of each process is constant.
     shares = {x: axis.batch // x if axis.power else axis.batch for x in axis.points}
     return {"rows": [{"x": x, **scaled(x, rows, iterations)} for x, rows in shares.items()], "beside": None}
 
@@ -210,7 +223,10 @@ def fits(axis: Axis, rows: list[dict[str, Any]]) -> dict[str, PowerLaw | Line]:
 
 
 def table(found: dict[str, dict[str, Any]], *, power: bool) -> Table:
-    """Make a Markdown table of fitted and expected exponents, or of slopes relative to intercepts of fitted lines."""
+    """Make a Markdown table of the fits: of exponents, or of the slopes of straight lines.
+
+    Fitted exponents are shown with the expected ones, and slopes are relative to the intercepts of their lines.
+    """
     title = "fitted exponents" if power else "b / a of the fitted line a + b x; the products are what is expected"
     rows = Table("size", "range", box=box.MARKDOWN, title=title, title_justify="left")
     for column in ("time", "products", "memory", *(("expected",) if power else ())):
@@ -229,7 +245,10 @@ def tables(found: dict[str, dict[str, Any]]) -> list[Table]:
 
 
 def write(folder: Path, found: dict[str, dict[str, Any]]) -> None:
-    """Write all numbers as JSON and the tables as Markdown, after each axis, so that an interruption loses little."""
+    """Write all numbers as JSON, and the tables as Markdown.
+
+    The files are written after each axis, so that an interruption loses little.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine() | {"torch": torch.__version__, "threads": torch.get_num_threads()}, "axes": {}}
     for name, own in found.items():

@@ -28,7 +28,9 @@ def draw(
     beside: dict[str, Any] | None,
     fits: dict[str, PowerLaw | Line],
 ) -> Figure:
-    """Draw the time and, if it was measured, the memory: points with ranges, the fit, and the expected growth.
+    """Draw the measured time, and the memory if it was measured, as functions of one size.
+
+    Each panel has the points with their ranges, the fit, and the expected growth.
 
     Args:
         label: The label of the x axis.
@@ -76,7 +78,7 @@ def panel(
         low, high = (unit * np.array([row[end] for row in rows]) for end in ("fastest", "slowest"))
         axes.vlines(x, ymin=low, ymax=high, color=colour)
     inner = x[x >= fit.first] if isinstance(fit, PowerLaw) else x
-    # A line needs no name: only a power law has a number to be compared with what is expected.
+    # Only a power law is named in the legend, because only its exponent is compared with an expected number.
     name = f"fitted exponent {fit}" if isinstance(fit, PowerLaw) else None
     axes.plot(inner, unit * fit(inner), "-", color=colour, label=name)
     thin = {"color": INK, "linewidth": 0.6, "linestyle": "--"}

@@ -64,7 +64,10 @@ class Line(NamedTuple):
 
 
 def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
-    """Fit log y to log x by least squares, over all x that are at least the geometric mean of smallest and largest x.
+    """Fit a power law by least squares: a straight line of log y over log x.
+
+    The fit uses only the upper half of the range: all x that are at least the geometric mean of the smallest and the
+    largest x.
 
     Args:
         x: Positive sizes; at least two of them different.
@@ -75,7 +78,7 @@ def fit_power_law(x: Numbers, y: Numbers) -> PowerLaw:
         >>> str(fit), fit.first
         ('2.00 ± 0.00', 8.0)
     """
-    # at least two different x, which a slope needs
+    # Keep at least two different values of x, because a slope needs two.
     middle = min(math.sqrt(min(x) * max(x)), sorted(set(x))[-2])
     points = [(math.log(a), math.log(b)) for a, b in zip(x, y, strict=True) if a >= middle * (1 - 1e-9)]
     a, b = np.array(points).T

@@ -1,4 +1,7 @@
-"""Random images for benchmarks, which need no download: the time of an iteration does not depend on their content."""
+"""Random images that replace data sets in benchmarks, so that no download is needed.
+
+The time of an iteration does not depend on the content of the images.
+"""
 
 from __future__ import annotations
 

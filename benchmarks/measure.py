@@ -1,4 +1,7 @@
-"""The measurement of one training run in this process: python -m benchmarks.measure RESULT.json OVERRIDE..."""
+"""The measurement of one training run in this process.
+
+The command is: python -m benchmarks.measure RESULT.json OVERRIDE...
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ from eblvm_lit.runs import run
 
 ROOT = Path(__file__).resolve().parents[1]
 N_BLOCKS = 5
-MAX_BLOCK = 100  # largest number of iterations in a block, which then contains one logging (each 100)
+# The largest number of iterations in a block. Training logs every 100 iterations, so that such a block logs once.
+MAX_BLOCK = 100
 MAX_BARE_BLOCK = 20
-# A real run, including logging and progress bar, but without the work before and after its iterations.
+# Overrides for a real run with logging and progress bar, but without the work before and after its iterations.
 COMMON = (
     "allow_packages=[benchmarks]",
     "+callbacks.clock._target_=benchmarks.measure.Clock",
@@ -43,10 +47,10 @@ COMMON = (
 
 
 def peak_memory(device: torch.device) -> float:
-    """Return the peak memory in MiB: of torch's allocator on a GPU, otherwise of this whole process."""
+    """Return the peak memory in MiB, of torch's allocator on a GPU and of this whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss counts bytes on macOS and KiB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
@@ -70,7 +74,9 @@ def block_seconds(stamps: list[tuple[int, float]], size: int) -> list[float]:
 
 
 class Clock(pl.Callback):
-    """A callback that records when each call of Lightning's loop ends, and then times iterations without Lightning.
+    """A callback that measures the time of iterations with and without Lightning.
+
+    It records when each call of Lightning's loop ends. After training, it times iterations without Lightning.
 
     Args:
         path: The JSON file to which the results are written.
@@ -89,7 +95,7 @@ class Clock(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
         wait(pl_module.device)
         self.stamps.append((trainer.global_step, time.perf_counter()))
-        if trainer.global_step == trainer.max_steps:  # before validation, which must not count
+        if trainer.global_step == trainer.max_steps:  # measure the memory before validation, which must not count
             self.memory.append(peak_memory(pl_module.device))
             block = args[1]  # args are outputs, batch and batch index
             self.batch = block if isinstance(block, torch.Tensor) else block[0]
@@ -115,13 +121,16 @@ class Clock(pl.Callback):
 
 
 def bare_iteration(method: Any, batch: torch.Tensor) -> Callable[[int], None]:
-    """Return the iteration that training runs, including the noise, without loader, loop, log and bar."""
+    """Return a function that runs one training iteration without Lightning.
+
+    The iteration includes drawing its noise, but not the data loader, the loop, the log and the progress bar.
+    """
     raw = dict(zip(method.groups, method.trainer.optimizers, strict=True))
     generator = torch.Generator(method.device)
     state = method.train_state(raw, method._lrs)
 
     def iterate(i: int) -> None:
-        method.step(state, WHOLE, batch, generator.manual_seed(i))  # training's own step, compiled or not
+        method.step(state, WHOLE, batch, generator.manual_seed(i))  # this is the step that training runs, too
 
     return iterate
 
@@ -139,7 +148,10 @@ def bare_blocks(method: Any, batch: torch.Tensor, size: int) -> list[float]:
 
 
 def write_faces(folder: str) -> None:
-    """Write smooth random images as a file of the Frey faces' size, and have it accepted in place of the real file."""
+    """Write smooth random images as a file of the Frey faces' size.
+
+    The checksum of the file is added to the known ones, so that the file is accepted in place of the real one.
+    """
     walk = np.random.default_rng(0).normal(size=(560, 1965)).cumsum(axis=0)
     scaled = 255 * (walk - walk.min()) / np.ptp(walk)
     path = Path(folder) / FACES
@@ -148,7 +160,7 @@ def write_faces(folder: str) -> None:
 
 
 def main(result: str, *overrides: str) -> None:
-    """Train as the overrides say, in a temporary folder; the clock callback writes the result."""
+    """Train in a temporary folder with the given overrides; the callback Clock writes the result."""
     with tempfile.TemporaryDirectory() as folder:
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             cfg = compose("config", [*overrides, *COMMON])

@@ -1,4 +1,7 @@
-"""The speed of annealed Langevin sampling in one process: python -m benchmarks.measure_samples RESULT OVERRIDE..."""
+"""The measurement of the speed of annealed Langevin sampling in this process.
+
+The command is: python -m benchmarks.measure_samples RESULT OVERRIDE...
+"""
 
 from __future__ import annotations
 

@@ -37,10 +37,9 @@ class MemoryMeter:
             torch.cuda.reset_peak_memory_stats(device)
         elif RESET.exists():
             if platform.libc_ver()[0] == "glibc":
-                ctypes.CDLL(None).malloc_trim(
-                    0
-                )  # memory that was freed and kept would serve the next tensors uncounted
-            RESET.write_text("5")  # "5" resets the recorded peak
+                # Return freed memory to the system. Otherwise new tensors would reuse it, and the peak would not grow.
+                ctypes.CDLL(None).malloc_trim(0)
+            RESET.write_text("5")  # writing "5" resets the recorded peak
         self.start = self._peak()
 
     def _peak(self) -> float | None:
@@ -50,6 +49,6 @@ class MemoryMeter:
         return int(found[1]) / 2**10 if found else None
 
     def peak(self) -> float | None:
-        """Return the peak so far in MiB; None if it cannot be measured."""
+        """Return the peak memory so far in MiB, or None if it cannot be measured."""
         peak = self._peak()
         return None if peak is None or self.start is None else peak - self.start

@@ -1,8 +1,10 @@
-"""Measures models of every noise level on points: python -m benchmarks.noise_levels --seeds 0,1,2.
+"""A benchmark of models of every noise level on points in the plane.
 
-Each row is one training: the mean test log-likelihood by the model's own log Z, the same by quadrature (with latents by
-annealed importance sampling), the total variation between the modes' shares and their true weights, and the seconds of
-training on one thread. Rows are appended to a file of JSON lines, and a row that is there is not measured again.
+Run it with python -m benchmarks.noise_levels --seeds 0,1,2. Each row of its table is one training. It contains the mean
+test log-likelihood by the model's own log Z, and the same by quadrature (for models with latents by annealed importance
+sampling). It also contains the total variation distance between the modes' shares and their true weights, and the
+seconds of training on one thread. Rows are appended to a file of JSON lines, and a row in the file is not measured
+again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ METHODS = ("dual", "levels", "bidual", "vages_dual")
 SETS = ("unequal_gaussians", "checkerboard", "moons", "rings")
 OUTPUT = Path("outputs/noise_levels")
 WINDOW = ((-5.0, 5.0), (-5.0, 5.0))
-# 60 evaluations of the gradient for each sample
+# Both flows evaluate the gradient 60 times for each sample.
 FLOWS = {
     "flow": ProbabilityFlow(n_steps=30),
     "corrected": ProbabilityFlow(n_steps=15, n_corrections=2),
@@ -46,12 +48,12 @@ FLOWS = {
 
 
 class UnequalGaussians(TwentyFiveGaussians):
-    """Points of the 25 Gaussians whose weights are proportional to 1, 2, ..., 25."""
+    """A data module of points from 25 Gaussians whose weights are proportional to 1, 2, ..., 25."""
 
     sample_name = "unequal_gaussians"
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw v = mu_c + 0.05 eps with the probability of c in proportion to its weight, shape (n, 2)."""
+        """Draw points v = mu_c + 0.05 eps, shape (n, 2), with each mode c in proportion to its weight."""
         truth = UnequalModes()
         which = torch.multinomial(truth.weights, n, replacement=True, generator=generator)
         return truth.centres[which] + truth.std * torch.randn(n, 2, generator=generator)
@@ -63,7 +65,7 @@ class UnequalGaussians(TwentyFiveGaussians):
 
 
 def data_of(name: str) -> tuple[str, ...]:
-    """Return the words of the command line that choose the data."""
+    """Return the overrides of the command line that choose a data set."""
     if name != "unequal_gaussians":
         return (f"data={name}",)
     target = f"{UnequalGaussians.__module__}.{UnequalGaussians.__qualname__}"
@@ -72,7 +74,10 @@ def data_of(name: str) -> tuple[str, ...]:
 
 
 def masses_error(energy: MarginalEnergy) -> float:
-    """Compute the total variation between the masses of the modes, by a sum on a grid, and their weights."""
+    """Compute the total variation distance between the model's masses of the modes and their true weights.
+
+    The mass of a mode is the sum of the model's density over the grid points that are nearest to the mode.
+    """
     grid = PlaneGrid.around(WINDOW, 300, 1)
     truth = UnequalModes()
     minus_f = -by_rows(in_float64(energy).free_energy, 10_000, grid.points)
@@ -82,7 +87,10 @@ def masses_error(energy: MarginalEnergy) -> float:
 
 
 def measured(name: str, method: str, seed: int, steps: int, more: str = "") -> Row:
-    """Train one model on one set of points, with more words of the command line, and measure it."""
+    """Train one model on one data set, and return its measurements.
+
+    ``more`` contains further overrides of the command line, separated by spaces.
+    """
     folder = OUTPUT / f"{name}_{method}_{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     words = (f"method={method}", f"seed={seed}", f"trainer.max_steps={steps}", "method.compile=false", *more.split())
@@ -95,7 +103,7 @@ def measured(name: str, method: str, seed: int, steps: int, more: str = "") -> R
     generator = torch.Generator().manual_seed(seed)
     try:
         row |= metric.evaluate(run.method, run.data, "test", generator)
-    except ConfigError as error:  # log Z is not resolved by the grid
+    except ConfigError as error:  # the grid of the quadrature is too coarse for log Z
         row |= LogLikelihood().evaluate(run.method, run.data, "test", generator) | {"refused": str(error)}
     row["checked_log_likelihood"] = row["log_likelihood"] + row.get("own_log_z_error", math.nan)
     if name == "unequal_gaussians":
@@ -107,12 +115,12 @@ def measured(name: str, method: str, seed: int, steps: int, more: str = "") -> R
 
 
 def rows_of(file: Path) -> list[Row]:
-    """Read the rows that have been measured."""
+    """Read the rows of earlier measurements from a file."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 def table(rows: list[Row]) -> str:
-    """Return a Markdown table of the medians over seeds, with the range if there are several."""
+    """Return a Markdown table of the medians over seeds, with the range if there are several seeds."""
     keys = ("log_likelihood", "checked_log_likelihood", "modes_flow", "modes_corrected", "modes_density", "seconds")
     lines = [f"| data | method | {' | '.join(keys)} | n |", "|---|---|" + "---:|" * (len(keys) + 1)]
     for name in SETS:
@@ -161,6 +169,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import noise_levels  # the configuration names the module's classes by this name
+    from benchmarks import noise_levels  # the configuration refers to the module's classes by this name
 
     noise_levels.main()

@@ -20,9 +20,9 @@ from eblvm_lit.hypergradients.warm import Warm
 
 __all__ = ["ESTIMATORS", "OUTER", "Estimator", "enough", "penalty"]
 
-# With these values the biases of the finite difference and of the penalty are below the goal of the table.
+# With these values, the biases of the finite difference and of the penalty are below the goal of the table.
 RADIUS = 1e-3  # the radius r of the finite difference
-MULTIPLIER = 1e4  # lambda of the penalty divided by the condition number
+MULTIPLIER = 1e4  # lambda of the penalty, divided by the condition number kappa
 HESSIAN = {"curvature": "hessian", "preconditioner": "none"}
 
 
@@ -36,7 +36,10 @@ def penalty(multiplier: float, n_steps: int = 1) -> Penalty:
 
 
 def difference_limit(toy: Quadratic, radius: float = RADIUS) -> Tensor:
-    """Compute the finite-difference hypergradient with the exact w, whose error is the cubic part of dG/dtheta."""
+    """Compute the limit of the finite-difference hypergradient for many steps of its linear solver.
+
+    With the exact solution w, its only error is the cubic part of dG/dtheta.
+    """
     phi = toy.optimum()
     w = -toy.of_hessian(torch.reciprocal) @ toy.outer(phi)
     cubic = toy.quartic * (radius / torch.linalg.vector_norm(w)) ** 2 * w**3
@@ -45,7 +48,7 @@ def difference_limit(toy: Quadratic, radius: float = RADIUS) -> Tensor:
 
 @dataclass(frozen=True)
 class Estimator:
-    """A hypergradient with its theoretical rate, as one row of the table.
+    """A hypergradient with its theoretical rate of convergence, which is one row of the table.
 
     Attributes:
         make: A function of (kappa, n) that makes the hypergradient with n steps. If the hypergradient carries a state,
@@ -97,11 +100,13 @@ ESTIMATORS = {
         limit=lambda toy: toy.penalised(MULTIPLIER * toy.kappa)[1],
     ),
 }
-# Functions of kappa that return the hypergradient, the step size of theta, and the products of a reverse pass.
+# Each function of kappa returns a hypergradient, the step size of theta, and the number of products in the reverse pass
+# of an iteration.
 OUTER: dict[str, Callable[[float], tuple[Hypergradient, float, int]]] = {
     "N = 0": lambda _: (Unroll(n_unroll=0), 0.5, 0),
     "N = 1": lambda _: (Unroll(n_unroll=1, descent="plain", step_size=1.0), 0.5, 1),
-    # The others use the current phi, w and y - z, which lag behind theta by about kappa steps: theta needs small steps.
+    # The other hypergradients use the current phi, w and y - z, which follow theta with a delay of about kappa steps.
+    # So theta needs small steps.
     "implicit, CG": lambda kappa: (Implicit(n_terms=math.ceil(3 * math.sqrt(kappa))), 0.4 / kappa, 0),
     "warm, descent": lambda kappa: (Warm(step_size=1.0, **HESSIAN), 0.4 / kappa, 0),
     "penalty": lambda kappa: (penalty(100 * kappa, 1), 0.4 / kappa, 0),

@@ -13,9 +13,9 @@ from eblvm_lit.figures.style import COLOURS, DASHES, INK, new_figure, open_frame
 
 __all__ = ["draw_errors", "draw_outer"]
 
-WIDTH = 7.0  # inches: a page shows a picture at about 700 pixels
+WIDTH = 7.0  # the width in inches: a page shows a figure about 700 pixels wide
 ROWS = {"errors": r"The error at the optimum $\phi^*$", "away": r"The error where $\phi$ is 1 % away from $\phi^*$"}
-# The place determines an estimator's colour and dash, which are the same in both figures.
+# The number of an estimator determines its colour and its dashes, which are the same in both figures.
 PLACES = {name: i for i, name in enumerate(ESTIMATORS)} | {"N = 0": 0, "N = 1": 1, "penalty, 10 steps": 5}
 LABELS = ("radius r", "multiplier λ / κ", r"$\|\phi - \phi^*\|\ /\ \|\phi^*\|$")
 TITLES = ("finite difference (G quartic)", "penalty", "implicit, CG")
@@ -42,10 +42,11 @@ def curves(axes: Axes, rows: dict[str, list[dict[str, float]]]) -> None:
 
 @styled
 def draw_errors(found: dict[str, Any]) -> Figure:
-    """Draw errors of hypergradients against evaluations, at phi* and away from it, and biases.
+    """Draw the errors and the biases of hypergradients in three rows of panels.
 
-    Each of the three rows has its title and its legend. The first two have one panel per condition number, the last has
-    one panel per kind of bias.
+    The first row shows errors against evaluations at phi*, and the second row shows them away from phi*. Both have one
+    panel per condition number. The third row shows the biases, with one panel per kind of bias. Each row has its title
+    and its legend.
     """
     figure = new_figure(WIDTH, 8.2)
     *rows, last = figure.subfigures(3, 1, height_ratios=(1.12, 1, 1))
@@ -58,7 +59,8 @@ def draw_errors(found: dict[str, Any]) -> Figure:
             axes.axhline(1e-3, color=INK, linewidth=0.6)
             axes.set_xlabel("evaluations")
         panels[0].set_ylabel("relative error")
-        # A row of the legend takes as much height as a tenth of the panels.
+        # One line of a legend takes as much height as a tenth of the panels. The legend of the first row has one line
+        # more, so that the first row has a larger height ratio.
         handles, labels = panels[0].get_legend_handles_labels()
         part.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=3.5, columnspacing=1.2)
     last.suptitle("The error that no number of steps removes", fontsize=10)
@@ -72,14 +74,14 @@ def draw_errors(found: dict[str, Any]) -> Figure:
         if column == 0:
             axes.set_ylabel("relative error")
             axes.legend(loc="upper left")
-        else:  # the lines of all kappas coincide
+        else:  # the lines of all kappas coincide, so that no legend is needed
             axes.text(0.5, 0.9, "equal for every κ", transform=axes.transAxes, ha="center", fontsize=8)
     return figure
 
 
 @styled
 def draw_outer(found: dict[str, Any]) -> Figure:
-    """Draw the distance of theta from the solution against evaluations, one panel per condition number."""
+    """Draw the distance of theta from the solution against evaluations, in one panel per condition number."""
     figure = new_figure(WIDTH, 3.4)
     panels = figure.subplots(1, len(found["outer"]), squeeze=False)[0]
     for axes, (kappa, rows) in zip(panels, found["outer"].items(), strict=True):

@@ -65,7 +65,10 @@ class Quadratic:
         return self.basis * function(self.spectrum) @ self.basis.T
 
     def lower(self, theta: Params, phi: Params, _: int) -> Tensor:
-        """Compute G, and count the call: each call is part of one gradient or one product with a second derivative."""
+        """Compute the lower objective G, and count the call.
+
+        Each call is part of one gradient or of one product with a second derivative.
+        """
         self.n_evaluations += 1
         t = theta["theta"]
         f = phi["phi"]
@@ -73,18 +76,24 @@ class Quadratic:
         return value + self.quartic / 4 * (f - self.A @ t).pow(4).sum() if self.quartic else value
 
     def upper(self, theta: Params, phi: Params) -> Tensor:
-        """Compute J, the upper objective."""
+        """Compute the upper objective J."""
         t = theta["theta"]
         f = phi["phi"]
         return 0.5 * (f - self.r).square().sum() + f @ (self.R @ t) + RIDGE / 2 * t @ t
 
     def problem(self) -> BilevelProblem:
-        """Return the problem as hypergradients expect it; its lower optimizer is descent with step size 1 / L."""
+        """Return the problem in the form that hypergradients take.
+
+        Its lower optimizer is gradient descent with step size 1 / L.
+        """
         sgd = SGD(lr=1.0)
         return BilevelProblem(self.upper, self.lower, sgd, sgd.init({"phi": self.r}), 1.0)
 
     def optimum(self, distance: float = 0.0) -> Tensor:
-        """Return phi*, or a point whose distance from phi*, in a random direction, is ``distance`` norms of phi*."""
+        """Return the lower optimum phi*, or a point at some distance from it in a random direction.
+
+        The distance is relative to the norm of phi*.
+        """
         phi = self.A @ self.theta
         return phi + distance * torch.linalg.vector_norm(phi) * self.direction
 
@@ -93,7 +102,7 @@ class Quadratic:
         return self.R.T @ phi + RIDGE * self.theta
 
     def outer(self, phi: Tensor) -> Tensor:
-        """Compute dJ/dphi at the problem's theta."""
+        """Compute the gradient dJ/dphi of the upper objective at the problem's theta."""
         return phi - self.r + self.R @ self.theta
 
     def hypergradient(self) -> Tensor:
@@ -101,7 +110,10 @@ class Quadratic:
         return self.direct(self.optimum()) + self.A.T @ self.outer(self.optimum())
 
     def penalised(self, multiplier: float, distance: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Compute the limit of y - z for the penalty, and the gradient there; for constant phi, one step and q = 0."""
+        """Compute the limit of the difference y - z of the penalty's two variables, and the gradient at this limit.
+
+        The closed forms hold for a constant phi, one step per iteration and q = 0.
+        """
         phi = self.optimum(distance)
         shift = -self.of_hessian(lambda eigenvalues: 1 / (1 + multiplier * eigenvalues)) @ self.outer(phi)
         z = phi - self.H @ (phi - self.optimum())

@@ -1,4 +1,7 @@
-"""The seconds per 100 iterations and the peak memory of every method: python -m benchmarks.run --help."""
+"""A benchmark of the seconds per 100 iterations and the peak memory of every method.
+
+Run it with python -m benchmarks.run.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ from benchmarks.tables import Row, tables
 Cells = Callable[[int | None], list[Cell]]
 Tables = Callable[[list[Row]], Iterable[Table | str]]
 
-# This module must not import torch: on Linux a process inherits the peak memory of its parent, which would be counted.
+# This module must not import torch: on Linux a process inherits the recorded peak memory of its parent, which would
+# then count.
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -34,7 +38,7 @@ def parser(name: str, description: str, *, what: str, quick: str) -> argparse.Ar
     Args:
         name: The name of the benchmark's module.
         description: The description of the benchmark.
-        what: A plural noun for the things that it measures one by one, such as "cells".
+        what: A plural noun for the things that the benchmark measures one by one, such as "cells".
         quick: A description of what --quick does.
     """
     shared = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
@@ -62,7 +66,10 @@ def parse(name: str, description: str) -> argparse.Namespace:
 
 
 def environment(folder: str, options: argparse.Namespace) -> dict[str, str]:
-    """Return the environment of a child process: with a terminal for the progress bar, threads and compiler cache."""
+    """Return the environment variables of a child process.
+
+    They simulate a terminal for the progress bar, and set the number of threads and the folder of the compiler's cache.
+    """
     env = os.environ | {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "COLUMNS": "120"}
     if options.threads:
         env |= {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
@@ -109,14 +116,20 @@ def machine() -> dict[str, Any]:
 
 
 def write(path: Path, rows: list[Row]) -> None:
-    """Write all results so far as JSON; called after each measurement, so that an interruption loses only one."""
+    """Write all results so far as JSON.
+
+    The file is written after each measurement, so that an interruption loses only one.
+    """
     content = {"machine": machine(), "reference": {"source": CITATION, **REFERENCE}, "cells": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main(cells: Cells = cells, tables: Tables = tables, *, name: str = "run", description: str = __doc__ or "") -> int:
-    """Run the measurements one by one, and print the tables; return the exit code, 1 if one has failed."""
+    """Run the measurements one by one, and print the tables.
+
+    Return the exit code, which is 1 if a measurement has failed.
+    """
     options = parse(name, description)
     console = Console()
     chosen = [cell for cell in cells(options.iterations) if options.only.search(cell.name)]

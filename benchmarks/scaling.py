@@ -1,4 +1,7 @@
-"""Weak and strong scaling over processes of one machine, and their communication: python -m benchmarks.scaling -h."""
+"""A benchmark of weak and strong scaling over the processes of one machine, and of their communication.
+
+Run it with python -m benchmarks.scaling.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ CELLS = {
 
 
 class Row(NamedTuple):
-    """The setting of one measurement of all cells."""
+    """A setting in which all cells are measured: the mode, and the numbers of processes and threads."""
 
     compiled: bool
     processes: int
@@ -75,7 +78,10 @@ def options() -> argparse.Namespace:
 
 
 def method_of(overrides: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
-    """Build a method in training mode from its configuration, and return it with the shape of v; no data are read."""
+    """Build a method in training mode from its configuration, and return it with the shape of v.
+
+    No data are read.
+    """
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         cfg = compose("config", [*overrides, "method.compile=false", "run_dir=."])
     parts = build(cfg)
@@ -83,7 +89,7 @@ def method_of(overrides: tuple[str, ...]) -> tuple[Any, tuple[int, ...]]:
 
 
 def iterate(cell: tuple[Any, tuple[int, ...]], n_rows: int, n: int, compiled: bool) -> dict[str, float]:
-    """Measure the seconds, the exchanges and the exchanged bytes of an iteration with random examples.
+    """Measure an iteration with random examples: its seconds, its exchanges between processes, and their bytes.
 
     Args:
         cell: The method and the shape of v.
@@ -115,7 +121,7 @@ def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], 
     if row.processes > 1:
         dist.init_process_group("gloo", rank=rank, world_size=row.processes)
     n_rows = chosen.batch * (1 if chosen.strong else row.processes)
-    with keep_freed_memory():  # as training does
+    with keep_freed_memory():  # training also keeps freed memory
         found = {name: iterate(cell, n_rows, chosen.iterations, row.compiled) for name, cell in cells.items()}
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
@@ -124,7 +130,7 @@ def process(rank: int, row: Row, port: int, folder: str, cells: dict[str, Any], 
 
 
 def measure(row: Row, cells: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
-    """Measure all cells in processes that are forked from this one."""
+    """Measure all cells in processes that are forked from this process."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -134,7 +140,10 @@ def measure(row: Row, cells: dict[str, Any], chosen: argparse.Namespace) -> dict
 
 
 def rows_of(chosen: argparse.Namespace) -> list[Row]:
-    """List the settings to measure; strong scaling adds, for comparison, one process with as many threads."""
+    """List the settings in which the cells are measured.
+
+    For strong scaling, one process with as many threads is added for comparison with each number of processes.
+    """
     rows: list[Row] = []
     for compiled in (False, True) if chosen.compile else (False,):
         for size in chosen.processes:
@@ -145,7 +154,7 @@ def rows_of(chosen: argparse.Namespace) -> list[Row]:
 
 
 def show(found: dict[Row, dict[str, Any]], strong: bool) -> None:
-    """Print a table with the efficiency, which is the time of one process divided by that of several.
+    """Print a table with the efficiency, which is the time of one process divided by the time of several.
 
     With strong scaling, the one process has as many threads as there are processes.
     """

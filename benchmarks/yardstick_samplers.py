@@ -1,4 +1,7 @@
-"""Samplers to compare: each draws images of a shipped model, and samples a mixture of known mode weights."""
+"""The samplers that are compared with one another.
+
+Each sampler draws images of a shipped model. Most of them also sample a mixture whose mode weights are known.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ Words = tuple[str, ...]
 
 
 def words(sampler: str, kind: str | None = None, **dynamics: float) -> Words:
-    """Return the overrides that choose a sampler; ``kind`` adds those for shipped models, trained on noised images."""
+    """Return the overrides that choose a sampler and its settings.
+
+    ``kind`` adds the overrides for shipped models, which were trained on noised images.
+    """
     own = () if kind is None else (f"sampler.kind={kind}", "sampler.dynamics.denoise_std=0.2")
     return (f"sampler={sampler}", *own, *(f"sampler.dynamics.{key}={value}" for key, value in dynamics.items()))
 
@@ -31,8 +37,9 @@ annealed = partial(words, "annealed", temperature=56, n_cold=0)
 moves = {"n_leapfrog": 8, "step_size": 0.09}
 points = partial(words, "annealed", temperature=100, n_cold=0, step_size=0.1, denoise_std=0)
 digs = {"noise_max": 1.5, "noise_min": 0.2, "n_levels": 10, "n_moves": 4, "step_size": 0.08}
-# Each sampler's overrides for images, with about 1,250 evaluations per sample like the shipped sampler, and for the 25
-# Gaussians, or None.
+# Each sampler has overrides for images and overrides for the 25 Gaussians; None means that it does not sample the
+# Gaussians. For images, each sampler makes about 1,250 evaluations per sample, as the shipped sampler does; only
+# "shipped, ten times" makes ten times as many.
 SAMPLERS: dict[str, tuple[Words, Words | None]] = {
     "shipped": (annealed("mean", **moves, n_hot=6, n_falling=110, n_held=35), None),
     "shipped, ten times": (annealed("mean", **moves, n_hot=60, n_falling=1100, n_held=350), None),
@@ -71,7 +78,7 @@ class UnequalModes(VisibleEnergy):
         self.centres = torch.tensor(TwentyFiveGaussians.centres)
         self.weights = torch.arange(1.0, 26.0) / 325
         self.place = nn.Parameter(torch.zeros(()))
-        self.n = 0  # number of evaluations
+        self.n = 0  # the number of evaluations of the energy so far
 
     def free_energy(self, v: Tensor) -> Tensor:
         self.n += len(v)
@@ -79,7 +86,7 @@ class UnequalModes(VisibleEnergy):
         return -(self.weights.log() - squares).logsumexp(1) + 0 * self.place
 
     def error(self, v: Tensor) -> float:
-        """Compute the total variation distance between the weights and the modes' shares of samples v (n, 2)."""
+        """Compute the total variation distance between the modes' true weights and their shares of samples v (n, 2)."""
         shares = torch.bincount(torch.cdist(v, self.centres).argmin(1), minlength=25) / len(v)
         return 0.5 * float((shares - self.weights).abs().sum())
 
@@ -90,7 +97,10 @@ def sampler_of(overrides: Words) -> Sampler:
 
 @torch.no_grad()
 def weights_error(overrides: Words, n: int = 4000) -> Row:
-    """Measure the error of the mode weights and the evaluations per sample, for chains that start near (0.5, 0.5)."""
+    """Measure a sampler on the 25 Gaussians: the error of the mode weights, and the evaluations per sample.
+
+    The chains start near (0.5, 0.5).
+    """
     energy = UnequalModes()
     sampler = sampler_of(("sampler.kind=marginal", *overrides))
     sampler.batch_size = n
@@ -99,7 +109,10 @@ def weights_error(overrides: Words, n: int = 4000) -> Row:
 
 
 def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.Module]:
-    """Add noise to images, uint8, and remove it as at the end of chains: v - std^2 dE(v, E_q[h|v])/dv."""
+    """Add noise to images (uint8), and remove it by a gradient of the model's energy.
+
+    The noise is removed in the same way as at the end of chains: v - std^2 dE(v, E_q[h|v])/dv.
+    """
     run = eblvm_lit.load(model)
     noise = keyed_generator(0, "denoised")
     found = []
@@ -111,7 +124,10 @@ def denoised(model: str, images: Tensor, std: float = 0.2) -> tuple[Tensor, nn.M
 
 
 def draw_images(model: str, overrides: Words, n: int) -> tuple[Tensor, nn.Module, Row]:
-    """Draw n images of a shipped model; return them, uint8, with the method and the cost of a sample."""
+    """Draw n images of a shipped model with a sampler.
+
+    Return the images (uint8), the method, and the cost: evaluations per sample and seconds per 100 samples.
+    """
     run = eblvm_lit.load(model)
     count = [0]
     hook = run.energy.network.register_forward_hook(lambda network, args, out: count.append(len(args[0])))  # noqa: ARG005

@@ -1,4 +1,7 @@
-"""The training of models for comparison, for a given time on one thread, with schedules that end with the time."""
+"""The training of models for a comparison, each for a given time on one thread.
+
+Schedules of learning rates end when the time ends.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +42,22 @@ def for_minutes(train: Callable[[int], tuple[Any, float]], minutes: float) -> tu
         minutes: The processor time of the second training.
     """
     n = max(1, round(60 * minutes * train(FIRST)[1]))
-    begin = time.process_time()  # processor time, so that other programs do not count
+    begin = time.process_time()  # measure processor time, in which other programs do not count
     return train(n)[0], {"iterations": n, "minutes": (time.process_time() - begin) / 60}
 
 
 def train_run(overrides: tuple[str, ...], folder: Path, n: int | None = None) -> tuple[Any, float]:
-    """Train a run of the package without metrics and figures; return it with its iterations per second."""
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier measurement's: a folder can contain only one run
+    """Train a run of this package without metrics and figures, and return it with its iterations per second."""
+    shutil.rmtree(folder, ignore_errors=True)  # remove an earlier run, because a folder can contain only one run
     length = [] if n is None else [f"trainer.max_steps={n}"]
     run = eblvm_lit.train([*RUN, *overrides, *length, f"hydra.run.dir={folder}"])
     return run, run.metrics.get("train/iterations_per_second", math.nan)
 
 
 def descend(loss: Callable[[Tensor], Tensor], module: Any, rows: Tensor, n: int, batch_size: int, after: Any) -> float:
-    """Minimise a loss by Adam on random minibatches, with a cosine schedule; return the iterations per second.
+    """Minimise a loss by Adam on random minibatches, with a cosine schedule of the learning rate.
+
+    Return the iterations per second.
 
     ``after`` is called after each iteration, and its time does not count.
     """
@@ -73,7 +78,10 @@ def descend(loss: Callable[[Tensor], Tensor], module: Any, rows: Tensor, n: int,
 
 
 def train_field(network: type[nn.Module], batch_size: int, images: Tensor, n: int) -> tuple[nn.Module, float]:
-    """Train a velocity field by flow matching of images, uint8 (N, C, H, W); return it with averaged parameters."""
+    """Train a velocity field by flow matching of images, uint8 (N, C, H, W).
+
+    Return the field with averaged parameters, and the iterations per second.
+    """
     torch.manual_seed(SEED)
     field = network(images.shape[1:])
     noise = keyed_generator(SEED, "flow matching")
@@ -88,7 +96,10 @@ def train_field(network: type[nn.Module], batch_size: int, images: Tensor, n: in
 
 
 def train_spline(splits: Splits, n: int) -> tuple[tuple[nn.Module, float], float]:
-    """Train a neural spline flow (Durkan et al. 2019); return the best at validations, and its test log-likelihood."""
+    """Train a neural spline flow (Durkan et al. 2019) on points.
+
+    Return the flow with the best validation loss, its test log-likelihood, and the iterations per second.
+    """
     from zuko.flows import NSF  # installed by the extra "yardsticks", which the comparison of images does not need
 
     torch.manual_seed(SEED)

@@ -1,4 +1,7 @@
-"""A comparison of our models with others, on MNIST and on points: python -m benchmarks.yardsticks --help."""
+"""A comparison of this package's models with other models, on MNIST and on points in the plane.
+
+Run it with python -m benchmarks.yardsticks.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from eblvm_lit.utils.torch_settings import torch_settings
 
 METRIC = "callbacks.evaluation.metrics.fd_classifier"
 TRAINED = {
-    "vae": (  # the encoder and the generator of bidvl_mnist
+    "vae": (  # with the same encoder and generator as the shipped model bidvl_mnist
         *("method=vae", "data=mnist", "data.val_size=1000", "data.batch_size=64", "method.compile=false"),
         *("posterior.h_dim=32", "posterior.network.width=16", "generator.width=20", "optimizer.lr=6.0e-4"),
         *("schedule@optimizer.schedule=cosine", "~optimizer.schedule.every"),
@@ -48,8 +51,8 @@ TRAINED = {
 POINTS = re.compile(r"- _(toy|points)$", re.MULTILINE)  # configurations of two-dimensional data contain this line
 # Minutes of training of the shipped models, from docs/reproduction.md.
 SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 74.0, "vages_mnist": 56.0}
-# Energy discrepancy is the one method with F(v), so that log Z can be computed, that neither blurs the data nor gives
-# wrong weights to modes.
+# The deep model of points is trained by energy discrepancy. Among the methods for an energy F(v), whose log Z can be
+# computed, it is the only one that neither blurs the data nor gives wrong weights to modes.
 DEEP = ("model=deep_toy", "method=ed")
 
 
@@ -61,7 +64,10 @@ class Handed(ImageSource):
 
 
 class Images:
-    """The comparison of models of MNIST, with the classifier and the reference of conf/evaluation/classifier.yaml."""
+    """The comparison of models of MNIST by the features of a classifier.
+
+    The classifier and the reference images are those of conf/evaluation/classifier.yaml.
+    """
 
     names = ("real", "denoised", *TRAINED, "flow_matching", *SHIPPED)
     minutes = 60.0
@@ -91,7 +97,10 @@ class Images:
         return {key: found[f"{key.removesuffix('_classifier')}_classifier"] for key in self.criteria} | cost
 
     def judge(self, images: Tensor) -> Row:
-        """Compute the percentages of the rarest and the commonest class, and count images brighter than all data."""
+        """Compute the percentages of the rarest and the commonest class, and the number of images that are too bright.
+
+        An image is too bright if its mean value is larger than that of every training image.
+        """
         logits = [self.metric.features.extract(some).logits for some in images[: self.n].split(500)]
         shares = 100 * torch.cat(logits).argmax(1).bincount(minlength=10) / self.n
         light, known = (v.float().mean((1, 2, 3)) for v in (images[: self.n], self.data.splits.train))
@@ -99,9 +108,9 @@ class Images:
         return dict(zip(self.judged, found, strict=True))
 
     def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
-        """Return images, uint8, the module that drew them, and the cost of its training."""
+        """Return images (uint8) for a row of the table, the module that drew them, and the cost of its training."""
         v = self.data.splits.train
-        if name == "real":  # the training images that are not in the reference
+        if name == "real":  # return the training images that the reference does not contain
             used = self.metric.reference._order(self.data)
             return v[~torch.isin(torch.arange(len(v)), used)], nn.Identity(), {}
         if name == "denoised":
@@ -122,7 +131,10 @@ class Images:
 
 
 class Samplers(Images):
-    """The comparison of samplers on shipped models, and of real images, with 500 images of each."""
+    """The comparison of samplers by 500 images that each sampler draws from a shipped model.
+
+    The table also has a row for 500 real images.
+    """
 
     models = ("bimdsm_mnist", "vages_mnist")
     names = ("real", *(f"{model}, {sampler}" for model in models for sampler in SAMPLERS))
@@ -141,7 +153,7 @@ class Samplers(Images):
 
 
 class Points:
-    """The comparison of models of points of the plane, by the mean log-likelihood of the test split in nats."""
+    """The comparison of models of points in the plane by the mean log-likelihood of the test split, in nats."""
 
     names = sorted(
         path.stem for path in (ROOT / "conf" / "data").glob("[a-z]*.yaml") if POINTS.search(path.read_text())
@@ -157,7 +169,8 @@ class Points:
     def row(self, name: str) -> Row:
         grbm = self.run(name, "model=grbm", "method=dsm")
         data = grbm.data
-        # an eighth of the window's width, which is 1 for rings, the published value
+        # The standard deviation of the noise is an eighth of the window's width. For rings it is 1, the published
+        # value.
         noise = max(high - low for low, high in grbm.data.bounds) / 8
         deep = self.run(name, *DEEP, f"method.noise_std={noise}")
         (flow, value), cost = for_minutes(partial(train_spline, data.splits), self.minutes)
@@ -169,15 +182,15 @@ class Points:
 
 @torch.no_grad()
 def log_likelihood(run: Any) -> float:
-    """Compute the mean log-likelihood of the test split, with log Z by quadrature within 1e-4, or within 0.01.
+    """Compute the mean log-likelihood of the test split, with log Z by quadrature.
 
-    The larger tolerance is used if the finest grid does not reach the smaller one.
+    The tolerance of log Z is 1e-4, or 0.01 if the finest grid does not reach 1e-4.
     """
     energy = in_float64(run.energy)
     v = run.examples("train").double()
     try:
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-4).log_partition(energy, v)
-    except EblvmError:  # F(v) of swiss_roll changes too steeply for the finest grid
+    except EblvmError:  # for example, F(v) of swiss_roll changes too steeply for the finest grid
         log_z = eblvm_lit.VisibleQuadrature(tolerance=1e-2).log_partition(energy, v)
     return -float(energy.free_energy(run.examples().double()).mean()) - log_z
 
@@ -209,7 +222,7 @@ def main(*words: str) -> int:
         for name in chosen:
             try:
                 row = bench.row(name)
-            except EblvmError as error:  # continue with the other rows, which take hours
+            except EblvmError as error:  # record the error, and continue with the other rows, which take hours
                 row = {"error": str(error)}
             rows.append({"name": name, **row, "machine": machine() | {"torch": torch.__version__}})
             write_json(folder / f"{name}.json", rows[-1])

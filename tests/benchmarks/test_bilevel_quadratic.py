@@ -1,4 +1,4 @@
-"""The test bed of quadratic problems: its closed forms, and each hypergradient's rate compared with theory."""
+"""Tests of the quadratic problems: their closed forms, and each hypergradient's rate compared with theory."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def plainly():
 
 
 def estimate(hypergradient, toy, n=1, distance=0.0):
-    """Return the estimate of the gradient in the n-th iteration."""
+    """Return a hypergradient's estimate after n iterations on a quadratic problem."""
     phi = {"phi": toy.optimum(distance)}
     state = hypergradient.init_state(phi)
     for _ in range(n):
@@ -40,11 +40,11 @@ def test_closed_forms_of_the_problem(kappa, quartic):
     assert slope.abs().max() < 1e-13
 
     def composed(theta):
-        # compare the lower optimum with that of a dense solver
+        # compute the lower optimum phi*(theta) by a dense solver
         phi = torch.linalg.solve(toy.H, toy.B @ theta)
         return toy.upper({"theta": theta}, {"phi": phi})
 
-    # a dense solver loses as many digits as the condition number has
+    # A dense solver loses as many digits as the condition number has, so that the tolerance is proportional to kappa.
     exact = {"rtol": 1e-14 * 100 * kappa, "atol": 1e-14 * 100 * kappa}
     torch.testing.assert_close(torch.func.grad(composed)(toy.theta), toy.hypergradient(), **exact)
     assert torch.func.grad(composed)(toy.solution()).abs().max() < 1e-14 * 100 * kappa
@@ -64,11 +64,11 @@ def test_the_closed_form_of_the_penalty(kappa):
     def penalised(theta, y):
         return toy.upper(theta, y) + multiplier * (toy.lower(theta, y, 0) - toy.lower(theta, {"phi": z}, 0))
 
-    # the tolerance is lambda times 1e-15
+    # The tolerance allows for rounding errors of G, which the multiplier lambda amplifies.
     found = torch.func.grad(penalised)(theta, {"phi": z + shift})["theta"]
     torch.testing.assert_close(found, gradient, rtol=0, atol=1e-12)
-    # y starts at this distance from phi, where the slope of G + J / lambda equals the slope of G at phi: y - z is
-    # stationary
+    # Start y at the distance y - z from phi, and z at phi. There the slope of G + J / lambda for y equals the slope of
+    # G for z. So one step moves both by the same vector, and y - z is stationary.
     start = {"phi": phi["phi"] + shift}
     difference = torch.func.grad(penalised, argnums=1)(theta, start)["phi"] - multiplier * slope(theta, phi, 0)["phi"]
     assert difference.abs().max() < 1e-12
@@ -90,9 +90,10 @@ def test_the_rate_of_descent(name):
     kappa = 10
     rows = sweep(ESTIMATORS[name], 10, 500)
     n = [row["steps"] for row in rows if row["to_limit"] > bilevel_quadratic.RESOLVED][-1]
-    # The weights of the modes decrease with the eigenvalue, and n steps multiply each by (1 - eigenvalue)^n. After n
-    # steps the weighted mean of the eigenvalues is within 1 / 2n of the smallest one if all weights are equal. With
-    # random weights it is within twice that, and the mean over the later half of the steps within twice that again.
+    # The error is a sum over the eigenvectors of the Hessian, and n steps multiply each term by (1 - eigenvalue)^n. The
+    # initial terms are larger for smaller eigenvalues. Even with equal initial terms, the weighted mean of the
+    # eigenvalues after n steps is within 1 / 2n of the smallest one. With random terms it is within 1 / n, and its mean
+    # over the later half of the steps is within 2 / n.
     assert 1 / kappa < 1 - rate(rows) < 1 / kappa + 2 / n
 
 
@@ -100,13 +101,13 @@ def test_the_rate_of_descent(name):
 def test_evaluations_are_counted(name):
     rows = sweep(ESTIMATORS[name], 10, 40)
     costs = {
-        "unroll": lambda n: 2 * n,  # one gradient a step, and one product with the Hessian in the backward pass
+        "unroll": lambda n: 2 * n,  # each step has one gradient, and one product with the Hessian in the backward pass
         "implicit, Neumann": lambda n: n,  # n - 1 products with the Hessian, and one mixed product
         "implicit, CG": lambda n: n + 1,
         "warm, descent": lambda n: 2 * n,
-        "warm, CG": lambda n: 3 * n,  # the residual at the start costs evaluations, too
+        "warm, CG": lambda n: 3 * n,  # the residual at the start of a step costs an evaluation, too
         "finite difference, CG": lambda n: n + 2,
-        "penalty": lambda n: 4 * n,  # one step of y and one of z, each with G
+        "penalty": lambda n: 4 * n,  # G is evaluated for the steps of y and z, and for the gradients at y and z
     }
     assert [row["evaluations"] for row in rows] == [costs[name](row["steps"]) for row in rows]
     assert len(rows) > 2
@@ -115,7 +116,8 @@ def test_evaluations_are_counted(name):
 @pytest.mark.parametrize("name", BIASES)
 def test_the_orders_of_biases(name):
     rows, power, ends = BIASES[name]
-    # G has degree four and the upper level degree two: the only other term is the penalty's next, kappa / lambda
+    # Because G has degree four and J has degree two, each error has only one order. The penalty has a further term,
+    # which is smaller by a factor kappa / lambda.
     assert order(rows(100), ends(100)) == pytest.approx(power, abs=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""The GPU check on the processor, at tiny sizes: everything except the device."""
+"""Tests of the GPU check, which run it on the CPU at tiny sizes."""
 
 import math
 
@@ -18,7 +18,7 @@ EQUAL = {part.name: part.overrides for part in parts(1) if part.section == "equa
 
 @pytest.fixture(autouse=True)
 def single(monkeypatch):
-    """Use float32, and only the first stage of compilation."""
+    """Use float32, and trace functions without compiling them to machine code."""
     torch.set_default_dtype(torch.float32)
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
@@ -62,7 +62,7 @@ def test_a_small_error_of_a_step_is_found_and_a_refused_graph_is_no_error(monkey
     right = gpu_cell.step_of
 
     def step_of(mode, method, capture):
-        """Return a step that is wrong by one part in a thousand in one mode."""
+        """Return the step of a mode; in the compiled mode, its learning rates are wrong by a thousandth."""
         step = right(mode, method, capture)
 
         def off(state, v, noise):
@@ -83,9 +83,8 @@ def test_a_small_error_of_a_step_is_found_and_a_refused_graph_is_no_error(monkey
     assert problem(found) is None
     assert problem({**found, "errors": {"compiled": "CompilationError: no"}}) == "compiled: CompilationError: no"
     assert problem({**found, "bf16": 0.5}) == "bf16 is off"
-    assert (
-        problem({**found, "bf16": 0.5, "float32_reason": "small differences"}) is None
-    )  # precision=auto leaves it at float32
+    # a large error of bf16 is no problem for a method that precision=auto would run in float32
+    assert problem({**found, "bf16": 0.5, "float32_reason": "small differences"}) is None
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The growth of costs: fits of exact power laws and straight lines, and the command on one axis."""
+"""Tests of benchmarks.growth: fits of exact power laws and straight lines, and the command on one axis."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_a_power_law_has_its_exponent_and_no_error(exponent):
     assert fit.exponent == pytest.approx(exponent)
     assert fit.error == pytest.approx(0, abs=1e-12)
     assert list(fit([2, 5])) == pytest.approx([3 * 2**exponent, 3 * 5**exponent])
-    # a constant that is added at small sizes does not change the fit
+    # a constant cost at small sizes does not change the fit, which uses only the larger sizes
     fit = fit_power_law(SIZES, [100 if x < 8 else x**2 for x in SIZES])
     assert fit.exponent == pytest.approx(2)
     assert fit.first == 8
@@ -26,7 +26,8 @@ def test_a_power_law_has_its_exponent_and_no_error(exponent):
 def test_a_line_has_its_ratio_and_the_share_of_the_variance_that_it_explains():
     line = fit_line([0, 1, 2, 5], [10.0, 12.0, 14.0, 20.0])
     assert (line.intercept, line.slope, line.ratio, line.r2) == pytest.approx((10, 2, 0.2, 1))
-    # the residuals are +-1 around 2 x: the sum of their squares is 4, that of the values 24
+    # The residuals around the line 2 x are +-1, so that their squares sum to 4. The squares of the deviations from the
+    # mean sum to 24. So r2 is 1 - 4 / 24.
     line = fit_line([0, 1, 2, 3], [1.0, 1.0, 3.0, 7.0])
     assert (line.slope, line.r2) == pytest.approx((2.0, 20 / 24))
 
@@ -64,8 +65,10 @@ def test_a_grbm_has_the_products_that_the_formula_says(overrides, count):
 
 
 def test_a_deep_model_has_the_passes_that_the_formula_says():
-    """Count products: one more block in each stage adds 57 C^2 s^2 products to a pass, and an iteration has 6 + K
-    passes."""
+    """Count the products of a deep model with one and with two blocks in each stage.
+
+    One more block adds 57 C^2 s^2 products to a pass, and an iteration has 6 + K passes.
+    """
     c = 2
     s = 8
     rows = 3

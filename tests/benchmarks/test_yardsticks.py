@@ -1,4 +1,4 @@
-"""Yardsticks: flow matching of a Gaussian in closed form, sizes of models, and rows of both tables at tiny sizes."""
+"""Tests of benchmarks.yardsticks: flow matching of a Gaussian, the sizes of models, and rows of its tables."""
 
 import json
 from functools import partial
@@ -19,7 +19,7 @@ from helpers.short_runs import CLASSIFIER
 
 
 def test_flow_matching_of_a_gaussian(float64):
-    def field(v, t, error=0.0):  # the expectation E[v1 - v0 | v_t = v]
+    def field(v, t, error=0.0):  # the exact field E[v1 - v0 | v_t = v] plus an error
         t = t.unsqueeze(1)
         return mean + (t * s**2 - (1 - t)) / ((1 - t) ** 2 + t**2 * s**2) * (v - t * mean) + error
 
@@ -28,11 +28,12 @@ def test_flow_matching_of_a_gaussian(float64):
     n = 100_000
     noise = torch.linspace(-3, 3, 7).unsqueeze(1)
     one, half = ((heun(field, noise, steps) - (mean + s * noise)).abs().max() for steps in (25, 50))
-    assert one / half == pytest.approx(4, rel=0.1)  # the error falls as for a solver of second order
+    # Heun's method has order two: half the step size gives a quarter of the error
+    assert one / half == pytest.approx(4, rel=0.1)
     v1 = mean + s * torch.randn(n, 1, generator=keyed_generator(0))
     least, other = (matching_loss(partial(field, error=x), v1, keyed_generator(1)).item() for x in (0.0, 0.5))
-    # given v_t, v1 - v0 has the variance s^2 / ((1 - t)^2 + s^2 t^2) <= 1 + s^2; the bound is 5 standard errors of the
-    # mean of its squares
+    # Given v_t, the difference v1 - v0 has the variance s^2 / ((1 - t)^2 + s^2 t^2) <= 1 + s^2. Its mean over t is pi s
+    # / 2, the loss of the exact field. The bound is 5 standard errors of the mean of the squares.
     assert least == pytest.approx(torch.pi * s / 2, abs=5 * 3**0.5 * (1 + s**2) / n**0.5)
     assert other - least == pytest.approx(0.25, abs=5 * (1 + s**2) ** 0.5 / n**0.5)
 
@@ -68,12 +69,14 @@ def test_rows_of_samplers(tmp_path, monkeypatch):
     drawn = read_image(str(files("eblvm_lit.pretrained") / "vages_mnist" / "samples.png"))[:1, 1:34, 1:]
     digits = drawn.unfold(2, 32, 33).permute(2, 0, 1, 3)[:, :, :32]
     clean = yardstick_samplers.denoised("vages_mnist", digits)[0] / 255
-    # the limit is a quarter of the noise's variance; a step with the wrong sign would add to the noise
+    # After denoising, less than a quarter of the noise's variance may be left. A step with the wrong sign would
+    # increase it.
     assert (clean - digits / 255).square().mean() < 0.2**2 / 4
     images, _, cost = yardstick_samplers.draw_images("vages_mnist", (*of_images, quick), 2)
     assert images.dtype == torch.uint8
     assert len(images) == 2
-    # each of ten levels evaluates two energies, the first gradient and four moves; the final jump evaluates once
+    # At each of ten levels, the sampler evaluates two energies, the first gradient and four moves. The final jump
+    # evaluates once.
     assert cost["evaluations"] == 10 * (2 + 1 + 4) + 1
     energy = yardstick_samplers.UnequalModes()
     n = torch.arange(1, 26)

@@ -1,4 +1,4 @@
-"""The configuration: every option composes and builds, and what does not fit is refused by name."""
+"""Tests of the configuration: every option composes and builds, and options that do not fit are refused."""
 
 import inspect
 import re
@@ -28,7 +28,7 @@ SMALL = "data.val_size=2 data.batch_size=4"
 DEEP = f"{SMALL} model.h_dim=3 {' '.join(SMALL_DEEP)}"
 DOUBLY = f"method=bidvl data=mnist {SMALL} {' '.join(NARROW)}"
 MIXER = [f"model.energy.network.{size}" for size in ("width=4", "dense_width=5", "n_rounds=1", "fine_width=4")]
-# Each option of each group is either in one of these runs, with what it needs, or below.
+# Each option of each group is in one of these runs, with the settings that it needs, or in BUILDS below.
 RUNS = [
     f"method=bidsm {ONE} data=circle model=coupled_grbm model.h_dim=3 posterior=bernoulli hypergradient=unroll",
     f"method=bism {ONE} data=diamond_blobs objective=sm hypergradient=finite_difference divergence=kl",
@@ -110,8 +110,7 @@ ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preempt
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Return a folder with random images in the formats of published data sets, and make runs read their data from
-    it."""
+    """Return the folder from which runs read their data, with random images in the formats of published sets."""
     folder = tmp_path_factory.mktemp("files")
     for write in (write_frey, write_mnist, write_cifar10, write_celeba, write_svhn):
         write(folder)
@@ -127,7 +126,7 @@ def files(tmp_path_factory):
 
 
 def mismatches(node, path="config"):
-    """Return the arguments of our constructors that have no key, and the keys that are no argument."""
+    """Return the constructor arguments without a key in the configuration, and the keys that are no argument."""
     if not isinstance(node, dict):
         return [found for x in node for found in mismatches(x, path)] if isinstance(node, list) else []
     found = [problem for key, value in node.items() for problem in mismatches(value, f"{path}.{key}")]
@@ -141,7 +140,10 @@ def mismatches(node, path="config"):
 
 
 def composed(words, folder, files):
-    """Return a configuration, after checking that it names every argument, so that users need not read the code."""
+    """Return a configuration, after checking that it has a key for every constructor argument.
+
+    So users need not read the code to find the arguments.
+    """
     cfg = configured(*words.format(files=files).split(), f"run_dir={folder}", f"cache_dir={folder}")
     assert mismatches(save_config(cfg)) == []
     assert OmegaConf.missing_keys(cfg.sizes) == OmegaConf.missing_keys(cfg.noise) == set()
@@ -151,7 +153,7 @@ def composed(words, folder, files):
 def test_every_option_of_every_group_is_in_a_run_or_a_build():
     words = re.findall(r"\+?([\w]+)(?:@[\w.]+)?=([\w]+)", " ".join([*RUNS, *BUILDS]))
     groups = [path.name for path in CONF.iterdir() if path.is_dir() and path.name not in ("experiment", "published")]
-    # the tests of these options run where their packages are installed
+    # other tests run these options if the packages that they need are installed
     extras = {("logger", "mlflow"), ("logger", "trackio"), ("data", "hub")}
     assert {(group, name) for group in groups for name in names(group)} - {*words} == extras
 
@@ -192,7 +194,10 @@ def test_no_interpolation_computes():
 
 
 def commands(name):
-    """Yield the commands in the comment of an experiment's file: their other words, and whether they resume."""
+    """Yield the overrides of each command in the comment at the top of an experiment's file.
+
+    A list of values that a sweep would try is replaced by its first value.
+    """
     text = (CONF / "experiment" / f"{name}.yaml").read_text()
     axes = OmegaConf.create(text).get("hydra", {}).get("sweeper", {}).get("params", {})
     for words in re.findall(rf"^#   python train.py (.*experiment={name}\b.*)$", text, re.MULTILINE):
@@ -200,13 +205,13 @@ def commands(name):
         yield [f"{key}={first_value(values)}" for key, values in {**axes, **given}.items() if key != "ckpt"]
 
 
-# One experiment of each kind; the slow tests run the others.
+# These experiments, one of each kind, run in the quick tests. The slow tests run all others.
 QUICK = ("bidvl_mnist_small", "bism_fig1", "bism_table4", "lebm_mnist_small", "vages_bias")
 EXPERIMENTS = {name: list(commands(name)) for name in names("experiment")}
 
 
 def shortened(name, folder):
-    """Return the configuration of the first command of an experiment, shortened."""
+    """Return the configuration of an experiment's first command, with few iterations and small networks."""
     swept, *_ = EXPERIMENTS[name]
     found = [f"experiment={name}", "debug=fast", *swept, *SHORTER.get(name, [])]
     small = ["data.batch_size=20", "trainer.max_steps=2", "n_validations=1", "method.compile=false"]
@@ -301,7 +306,7 @@ def test_images_bring_the_published_doubly_variational_runs(data, batch, epoch, 
     assert (cfg.trainer.max_steps, cfg.method.n_lower_steps) == (600 * epoch, 1)
 
 
-# --- who wins ---------------------------------------------------------------------------------------------
+# --- which value takes precedence --------------------------------------------------------------------------
 
 
 def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
@@ -319,7 +324,8 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     ("words", "part", "expected"),
     [
         ("method=pcd data=digits model=gaussian", "chain", "GibbsChain"),
-        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),  # the method will refuse it
+        # these overrides compose, although the method refuses the chain later
+        ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),
         ("model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
@@ -337,7 +343,7 @@ def test_a_model_of_images_is_refused_for_vectors():
 
 def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken():
     named = {name for name in inspect.signature(pl.Trainer).parameters if re.search("epoch|batches|val_|dev_run", name)}
-    # the only epoch never ends, so that loaders are never reloaded after some epochs
+    # Training is one epoch that never ends, so that the option to reload loaders after some epochs has no effect.
     assert named - {"reload_dataloaders_every_n_epochs"} <= {*NOT_TAKEN, *TAKEN}
     for name in NOT_TAKEN:
         with pytest.raises(ConfigError, match=f"trainer.{name} .*{NOT_TAKEN[name].split()[0]}"):

@@ -1,4 +1,4 @@
-"""The estimator in scikit-learn's form: its densities, outliers and latents, and scikit-learn's own checks."""
+"""Tests of the scikit-learn estimator: its densities, outliers and latents, and scikit-learn's own checks."""
 
 import pickle
 
@@ -21,19 +21,20 @@ SHORT = {"n_latents": 2, "max_steps": 30, "random_state": 0}
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Trained for a second, by the fastest method."""
+    """Return an estimator that was trained for about a second by the fastest method."""
     return EBLVM("dsm", n_latents=1, max_steps=1000, overrides=["method.compile=false"], random_state=0).fit(X)
 
 
 def test_the_density_is_in_the_units_of_the_table(fitted):
-    """It integrates to one over the plane, and the rows are dense where they are."""
+    """Check that the density integrates to one over the plane, and that it is high at the rows of the table."""
     grid = np.stack(np.meshgrid(np.linspace(-15, 25, 300), np.linspace(-4.5, -1.5, 300), indexing="ij"), -1)
     cell = (40 / 299) * (3 / 299)
     assert np.exp(fitted.score_samples(grid.reshape(-1, 2))).sum() * cell == pytest.approx(1, abs=0.01)
     normal = -0.5 * (((X - (5, -3)) / (2, 0.1)) ** 2).sum(1) - np.log(2 * np.pi * 2 * 0.1)
     assert fitted.score(X) == pytest.approx(normal.mean(), abs=0.15)
     v = fitted.sample(1000)
-    # the standard error is 0.06 of the first mean and 0.003 of the second, of a model that has been trained for a second
+    # The standard errors of the two means are 0.06 and 0.003. The tolerance is larger, because the model was trained
+    # for only a second.
     np.testing.assert_allclose(v.mean(0), X.mean(0), atol=0.3)
     np.testing.assert_allclose(v.std(0), X.std(0), rtol=0.2)
 

@@ -1,4 +1,4 @@
-"""Bad input ends in one clear sentence and a non-zero exit code, and leaves saved files unchanged."""
+"""Tests that bad input ends in one clear sentence and a non-zero exit code, and changes no saved file."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ from helpers.shell import ROOT, checkpoint, evaluate, train
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Return the folder of a short run, and its last checkpoint."""
+    """Train a short run, and return the path of its last checkpoint."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     train(folder, "method=dsm")
     return folder / "checkpoints" / "last.ckpt"
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_another_model_is_not_resumed(overrides, named, trained,
         train(tmp_path, *overrides, f"ckpt={trained}")
 
 
-# --- the folder, the disk, memory -------------------------------------------------------------------------
+# --- a full disk and too little memory --------------------------------------------------------------------
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint_unchanged(trained, tmp_path, monkeypatch):
@@ -134,15 +134,15 @@ def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(tmp_path
         train(tmp_path, "method.n_unroll=7", "n_validations=1")
 
 
-# --- divergence -------------------------------------------------------------------------------------------
+# --- runs that diverge ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("lr", "n_validations", "named"),
     [
-        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # two steps, after which the loss overflows
-        # the parameters overflow in the first step, whose loss and gradient are finite; this is found before they are
-        # saved
+        ("1e30", 1, r"model level.*iteration 12.*optimizer.lr"),  # the loss overflows after two steps
+        # The parameters overflow in the first step, although its loss and gradient are finite. The run finds this
+        # before it saves the parameters.
         ("3.4e38", 20, r"parameter .* of theta .*iteration 11"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
     assert checkpoint(tmp_path)["global_step"] == 10
 
 
-# --- words of the command line ------------------------------------------------------------------------------
+# --- suggestions for mistyped overrides -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
         ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
         ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
         ("metod=dsm", "Did you mean method=dsm?"),
-        # this word resembles no option of the group
+        # 0.01 is no option of the group optimizer, so that no other word is suggested
         ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
         ("logger=true", "logger needs the name of an option, not true: csv, mlflow, none,"),
         ("optimizer=0.01", "optimizer needs the name of an option, not 0.01: adam, sgd."),
@@ -197,7 +197,7 @@ def test_a_suggestion_composes_and_a_group_names_its_options(words, said):
         compose.composed([*words.split()[:-1], suggestion])
 
 
-# --- the command line -------------------------------------------------------------------------------------
+# --- whole commands ---------------------------------------------------------------------------------------
 
 
 WITHOUT_TORCH = """

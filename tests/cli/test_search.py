@@ -1,4 +1,7 @@
-"""Validation metrics among the final metrics: which checkpoint they belong to, and that a search finds its metric."""
+"""Tests of the validation metrics that a run returns with its final metrics.
+
+They check to which checkpoint the validation metrics belong, and that a search finds its metric among them.
+"""
 
 import json
 
@@ -8,7 +11,7 @@ DSM = ("method=dsm", "trainer.max_steps=12", "n_validations=3", "test_checkpoint
 
 
 def validated(folder):
-    """Return the values of each validation, by iteration."""
+    """Return the validation metrics of a run by iteration."""
     rows = {row["iteration"]: {k: v for k, v in row.items() if k.startswith("val/")} for row in curves(folder)}
     return {iteration: row for iteration, row in rows.items() if row}
 
@@ -28,7 +31,7 @@ def test_the_last_validation_is_returned_written_kept_by_a_resumed_run_and_given
 
 
 def test_the_validation_belongs_to_the_tested_checkpoint_and_a_search_finds_it(tmp_path):
-    # with this learning rate the loss rises
+    # with this learning rate the loss rises, so that the best checkpoint is not the last one
     both = ("test_checkpoint=both", "optimizer.lr=3", "optimized_metric=val_best/loss")
     metrics = train(tmp_path, *DSM, *both)
     rows = validated(tmp_path)

@@ -1,4 +1,4 @@
-"""Sweeps: a failed job is named while the others run, and the next start runs only the jobs that are missing."""
+"""Tests of sweeps: a failed job is named while the others run, and the next start runs only the missing jobs."""
 
 import gc
 import json
@@ -35,7 +35,7 @@ RESUME = "sweep.resume=true"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Return the folder of a job that has finished."""
+    """Run a job to its end, and return its folder and its metrics."""
     folder = tmp_path_factory.mktemp("whole") / "0"
     return folder, train(folder, *DSM)
 
@@ -43,7 +43,7 @@ def whole(tmp_path_factory):
 def test_a_finished_job_is_skipped_and_gives_its_metrics(whole, monkeypatch):
     folder, metrics = whole
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    # resuming is off, so that nothing is looked for
+    # without sweep.resume=true, neither a finished job nor a checkpoint is looked for
     assert finished_job(tiny(folder, *DSM)) is find_checkpoint(tiny(folder, *DSM)) is None
     monkeypatch.setattr(run, "build", lambda *_: pytest.fail("it was run again"))
     free = ("show_config=false", "threads=1", "callbacks.checkpoints.keep=2", "cache_dir=elsewhere", "tf32=true")
@@ -109,11 +109,11 @@ def test_a_failed_job_of_a_grid_gives_none_and_one_of_a_search_raises(error, tol
     assert value_of(fail) is None
 
 
-# --- where it resumes, and what it ends with --------------------------------------------------------------
+# --- which sweep is resumed, and the table at the end of a sweep ------------------------------------------
 
 
 def sweep_config(folder, *task, explicit=(), sweeper=None, metric=None):
-    """Return a configuration with the part of Hydra's that describes a sweep."""
+    """Return a configuration with the part of Hydra's configuration that describes a sweep."""
     overrides = {"task": list(task), "hydra": ["hydra.mode=MULTIRUN", *explicit]}
     hydra = {"overrides": overrides, "sweep": {"dir": str(folder)}, "sweeper": sweeper or {}, "job": {"name": "train"}}
     return OmegaConf.create({"hydra": hydra, "sweep": {"resume": RESUME in task}, "optimized_metric": metric})
@@ -128,11 +128,12 @@ def stored_sweep(folder, *task):
 def test_the_newest_sweep_of_the_same_command_line_is_resumed(tmp_path):
     stored_sweep(tmp_path / "2026-01-01" / "23-00-00", "method=dsm", "seed=0,1")
     newest = stored_sweep(tmp_path / "2026-01-02" / "09-00-00", "method=dsm", RESUME, "seed=0,1")
-    stored_sweep(tmp_path / "2026-01-02" / "10-00-00", "seed=0,1", "method=dsm")  # its jobs may have other numbers
+    # This sweep is newer, but its overrides have another order, so that its jobs may have other numbers.
+    stored_sweep(tmp_path / "2026-01-02" / "10-00-00", "seed=0,1", "method=dsm")
     config = sweep_config(tmp_path / "2026-01-03" / "09-00-00", "method=dsm", "seed=0,1", RESUME)
     Sweep().on_multirun_start(config)
     assert config.hydra.sweep.dir == str(newest)
-    # the jobs are composed anew from these overrides
+    # Hydra composes the jobs from these overrides, so that the folder must also be among them.
     assert config.hydra.overrides.hydra[-1] == f"hydra.sweep.dir='{newest}'"
 
 
@@ -171,7 +172,7 @@ SWEEP = ("-m", "debug=fast", "data=line_blobs", *DSM, *KILL, "callbacks.figures=
 
 
 def test_the_same_command_with_sweep_resume_does_what_is_missing_and_no_more(tmp_path):
-    (tmp_path / "killed_0").touch()  # so that job 0 is not killed
+    (tmp_path / "killed_0").touch()  # this file tells the callback that it has killed job 0 already
     code, said = run_script("train.py", *SWEEP, folder=tmp_path)
     assert code == -signal.SIGKILL, said
     (folder,) = tmp_path.glob("multirun/*/*")
@@ -221,7 +222,8 @@ def test_two_processes_that_share_a_search_propose_different_points(tmp_path):
     search = ("-m", "hydra/sweeper=optuna", "debug=fast", "data=line_blobs", *DSM, "callbacks.figures=null")
     shared = (f"hydra.sweeper.storage=sqlite:///{tmp_path}/search.db", "hydra.sweeper.study_name=lr")
     tried = ("optimizer.lr=tag(log,interval(1e-4,1e-1))", "hydra.sweeper.n_trials=3", "optimized_metric=val/loss")
-    for name in ("one", "other"):  # both propose at random, because TPE learns only after more trials
+    # Both searches propose points at random, because Optuna's TPE learns only after more trials.
+    for name in ("one", "other"):
         place = f"hydra.sweep.dir={tmp_path / name}"
         code, told = run_script("train.py", *search, *shared, *tried, place, folder=tmp_path)
         assert code == 0, told

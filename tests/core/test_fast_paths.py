@@ -1,4 +1,4 @@
-"""Workarounds that use private interfaces of torch: the compiler's cache, and the order of exchanges."""
+"""Tests of workarounds that use private interfaces of torch: the compiler's cache, and the order of exchanges."""
 
 import os
 import shutil
@@ -22,8 +22,10 @@ def test_the_compilers_cache_is_asked_for_the_vector_width(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_kernels_for_one_vector_width_are_not_used_for_another(tmp_path):
-    """Compile for two vector widths: Inductor's cache ignored them, and AVX512 kernels run as AVX2 gave 5e252 instead
-    of 2."""
+    """Run a compiled function with several vector widths and one cache.
+
+    Inductor's cache ignored the widths, so that kernels for AVX512 ran as AVX2 and gave 5e252 instead of 2.
+    """
     script = """
         import torch
         from eblvm_lit.core.fast_paths import compile_step

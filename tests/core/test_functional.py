@@ -1,4 +1,4 @@
-"""Both backends of gradients agree, for nested functions and for whole iterations of a small model."""
+"""Tests that both backends of gradients agree, for nested functions and for iterations of a small model."""
 
 import pytest
 import torch
@@ -31,7 +31,10 @@ Y = torch.tensor([3.0, 5.0], dtype=torch.float64)
 
 
 def inner_times_outer(x):
-    """Compute the sum of a * d/db (b^2 a + a^3) at b = a, which is 2 a^3: all but b belongs to the outer function."""
+    """Compute the sum of x * d/db (b^2 x + x^3) at b = x, which is the sum of 2 x^3.
+
+    In the inner derivative, x is a constant of the outer function.
+    """
     return (grad(lambda b: (b**2 * x + x**3).sum())(x) * x).sum()
 
 
@@ -43,7 +46,7 @@ def gradient_penalty(params):
     return slope.square().sum() + value * aux["doubled"]
 
 
-# Expressions to be differentiated, with the expected value if it is known.
+# Each entry is an expression with derivatives, and its expected value, or None if the value is not known.
 EXPRESSIONS = {
     "third": (lambda: grad(lambda x: grad(lambda y: grad(lambda z: z**4)(y))(x))(Y[0]), 24 * Y[0]),
     "closure": (lambda: grad(inner_times_outer)(X), 6 * X**2),
@@ -99,11 +102,13 @@ def test_plain_autograd_leaves_no_trace():
         assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)
         with pytest.raises(ZeroDivisionError):
             grad(lambda y: (y * (1 / 0)).sum())(x)
-        assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)  # the call is the outermost one again
+        # after the error, this call is the outermost one again
+        assert torch.equal(grad(lambda y: (y**2).sum())(x), 2 * X)
     assert not x.requires_grad
     assert x.grad is None
     hessian = torch.func.vmap(lambda e: torch.func.jvp(grad(lambda y: (y**3).sum()), (x,), (e,))[1])(torch.eye(2).to(x))
-    assert torch.equal(hessian, torch.diag(6 * X))  # torch.func works again, and nests in its own transforms
+    # outside of plain_autograd, torch.func works again and can be nested
+    assert torch.equal(hessian, torch.diag(6 * X))
 
 
 def test_divergence_of_an_image_field():
@@ -190,7 +195,8 @@ def test_backends_agree_over_iterations(objective, hypergradient, model):
     end = functional["params"]
     begin = start.params
     change = {name: (end[network][name] - p).abs().max() for network in begin for name, p in begin[network].items()}
-    # c is not in the surrogate score, so that only phi gives it a gradient (with CG, only if the curvature is positive)
+    # The surrogate score does not depend on c, so that c gets a gradient only through phi. With CG, it does so only if
+    # the curvature is positive.
     through_phi = change.pop("c")
     assert through_phi == 0 if hypergradient == "direct" else through_phi > 1e-3 or hypergradient == "cg"
     assert min(change.values()) > 1e-3

@@ -1,4 +1,4 @@
-"""Weighted means over processes, of tensors of several dtypes and layouts."""
+"""Tests of weighted means over processes, for tensors of several dtypes and layouts."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Several processes that share each minibatch compute what one process computes from all of it."""
+"""Tests that several processes that share each minibatch compute what one process computes from all of it."""
 
 import pytest
 import torch
@@ -17,7 +17,8 @@ from tolerances import assert_same_iterations, bounded, operations, reordered
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
-# One method for each kind of exchange, and for four processes one with unequal weights; a slow test runs all methods.
+# One method for each kind of exchange between processes. "pcd more chains" also runs in four processes, which have
+# unequal weights. A slow test runs all methods.
 FAST = [
     *("dsm", "bidsm N=2", "bidsm fixed point phi", "bidsm warm", "bidsm penalty", "bimdsm shared deep"),
     *(
@@ -32,19 +33,21 @@ FAST = [
         "bidvl",
     ),
 ]
-# Methods with chains or statistics that last from a divided minibatch to an undivided one and back.
+# Methods whose chains or statistics must last when an undivided minibatch follows a divided one, and the other way
+# round.
 WHOLE_TOO = ["dsm", "bimdsm", "pcd more chains", "jarzynski", "particle_ml langevin", "bidvl"]
 # The number of exchanges in an iteration: one reduction for each of the K + 1 optimizer steps, and two for each
 # gradient inside a step.
 EXCHANGES = {
     **{"dsm": 1, "bidsm N=2": 3 + 2 * 2, "vages_fisher": 2, "ed_latent": 2},
-    # warm: dJ/dphi and each product with the curvature; penalty: each step of the two posteriors
+    # "warm" also exchanges dJ/dphi and each product with the curvature; "penalty" also exchanges each step of its two
+    # posteriors.
     **{"bidsm warm": 2 + 1 + 2, "bidsm penalty": 2 + 2 * 2},
 }
 
 
 def distance(one, other):
-    """Compute the largest relative distance between two states' tensors of one name."""
+    """Compute the largest relative distance between tensors of the same name in two states."""
     assert one.keys() == other.keys()
     pairs = [(one[name].double(), other[name].double()) for name in one]
     return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
@@ -73,7 +76,7 @@ def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
     theta = torch.tensor(0.7, dtype=torch.float64)
 
     def work(rank):
-        shard = shard_of(len(x))  # 4 and 5 rows
+        shard = shard_of(len(x))  # the two processes get 4 and 5 rows
         own = x[shard.rows]
         grad = torch.func.grad
         minibatch = minibatch_of(x[shard.rows], len(x))
@@ -83,7 +86,7 @@ def test_means_and_gathered_rows_have_the_derivatives_of_one_process(tmp_path):
         def square(theta):  # a function of the mean, which is the same in all processes
             return minibatch.mean((theta * own).mean()) ** 2
 
-        def pairs(theta):  # a function of each pair of an own row and any row
+        def pairs(theta):  # a function of all pairs of a row of this process and a row of any process
             return ((theta * own).sin().unsqueeze(1) * minibatch.gather((theta * own).exp())).mean()
 
         def derivatives(f):
@@ -120,12 +123,14 @@ def test_batch_statistics_are_of_the_shared_minibatch_only_inside_of_the_context
 
 
 def compare(groups, folder, n_iterations=3, compiled=False, short=SHORT):
-    """Run iterations of methods in one process and in several (groups: methods by number of processes); return
-    differences.
+    """Run iterations of methods in one process and in several, and compare the results.
+
+    ``groups`` has a list of methods for each number of processes. Return the methods, the results of the first of two
+    processes, and the differences that are too large.
 
     The third iteration has a short minibatch.
     """
-    # composed only once, before the processes are forked
+    # the methods are composed only once, before the processes are forked
     methods = {name: make(name, folder / "run") for name in groups[2]}
 
     def work(names):
@@ -163,7 +168,7 @@ def test_processes_that_share_minibatches_are_one_process(tmp_path):
     assert {name: first[name][2] for name in EXCHANGES} == {name: 3 * n for name, n in EXCHANGES.items()}
     _, record, _, n_bytes = first["dsm"]
     moved = sum(p.numel() for p in methods["dsm"][0].energy.parameters())
-    # without the gradient's norm, which is computed after the reduction
+    # All numbers of the record are exchanged except the gradient's norm, which is computed after the exchange.
     assert n_bytes == 8 * 3 * (moved + len(record) - 1)
 
 
@@ -175,21 +180,21 @@ def test_every_method_computes_the_same_in_one_two_and_four_processes(tmp_path):
 def test_a_minibatch_too_small_to_be_divided_is_computed_whole_by_every_process(tmp_path):
     _, first, wrong = compare({2: WHOLE_TOO, 3: ["dsm", "pcd more chains"]}, tmp_path, 4, short=3)
     assert wrong == {}
-    assert first["dsm"][2] == 3  # of four iterations, the third has no exchange
+    assert first["dsm"][2] == 3  # the third of the four iterations is not divided and has no exchange
 
 
 @pytest.fixture
 def traced_only(monkeypatch):
-    """Use only the first stage of compilation, whose modules are loaded before the processes are forked."""
+    """Use only the first stage of compilation, and load its modules before the processes are forked."""
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
     compile_step(lambda v: {"grad": torch.func.grad(torch.sum)(v)})(torch.ones(2))
 
 
 def test_compiled_processes_are_one_process(traced_only, tmp_path):
-    name = "score_matching"  # a method that gathers rows
+    name = "score_matching"  # this method gathers the rows of all processes
     _, first, wrong = compare({2: [name]}, tmp_path, compiled=True)
     assert wrong == {}
-    assert first[name][2] > 0  # there are exchanges
+    assert first[name][2] > 0  # the processes have exchanged tensors
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Your own examples: splits that stay, units, noise of whole numbers, images, and what is refused or said."""
+"""Tests of examples from array files: their splits, units, noise and images, and messages about bad files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_units(data, split):
 
 
 def sets_of(data):
-    """Each split as a set of rows, rounded so that float32 does not matter."""
+    """Return each split as a set of rows, rounded so that float32 makes no difference."""
     return [
         {tuple(row) for row in in_units(data, name).double().numpy().round(3).tolist()} for name in data.splits._fields
     ]
@@ -39,7 +39,7 @@ def line(**options):
     return ArrayFile(**options).find_options()[1]
 
 
-# ------------------------------------------------------------------ splits
+# ------------------------------------------------------------------ the division into splits
 
 
 @settings(max_examples=5, deadline=None)
@@ -97,7 +97,7 @@ def test_rows_that_are_repeated_across_given_splits_are_named(tmp_path):
     assert "WARNING: 2 examples for testing are also for training, first row 0" in line(**files)
 
 
-# ------------------------------------------------------------------ units
+# ------------------------------------------------------------------ the units of columns
 
 
 def test_columns_are_standardised_by_the_training_split_and_converted_back(tmp_path):
@@ -210,7 +210,7 @@ def test_labels_follow_their_examples(tmp_path):
     assert sorted(torch.cat(list(words.labels)).unique().tolist()) == [0, 1, 2, 3]
 
 
-# ------------------------------------------------------------------ sentences
+# ------------------------------------------------------------------ messages and refusals
 
 
 def test_the_line_says_what_was_understood(tmp_path):
@@ -261,12 +261,12 @@ def test_files_and_labels_that_do_not_fit_together_are_refused(tmp_path):
         ArrayFile(path=tmp_path / "a.csv", label_column="kind")
 
 
-# ------------------------------------------------------------------ runs
+# ------------------------------------------------------------------ runs on a file
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A short run on points whose columns have other means and widths, and names."""
+    """Train a short run on points with two named columns, which have different means and widths."""
     folder = tmp_path_factory.mktemp("run")
     x = points(300) * [1, 10] + [100, -50]
     pd.DataFrame(x, columns=["height", "weight"]).to_csv(folder / "a.csv", index=False)
@@ -292,7 +292,8 @@ def test_likelihoods_scores_and_samples_are_in_the_units_of_the_data(trained):
     assert float(v[:, 0].mean()) == pytest.approx(103, abs=6)
     log_p = trained.log_likelihood(x)
     assert float(log_p.mean()) == pytest.approx(trained.metrics["test/log_likelihood"], abs=1e-3)
-    # The density integrates to one over the plane of the data: its Jacobian has the right sign.
+    # The density integrates to one over the plane of the data, which shows that the Jacobian of the change of units has
+    # the right sign.
     stds = trained.data.unit_of_v
     axes = [
         m + torch.linspace(-15, 15, 151, dtype=torch.float64) * s for m, s in zip(x.double().mean(0), stds, strict=True)

@@ -1,4 +1,4 @@
-"""Data modules: their arrays, the order of their batches, and how bad data are refused."""
+"""Tests of data modules: their arrays, the order of their batches, and how bad data are refused."""
 
 import itertools
 
@@ -147,7 +147,8 @@ def test_densities_are_those_of_the_points(toy):
     log_p = data.log_density(grid)
     p = log_p.exp()
     assert p.sum() * area == pytest.approx(1, abs=1e-6)
-    # Count points in 400 larger cells: Pearson's statistic has a mean below the number of cells that are not empty.
+    # Count the points in 400 larger cells, and compare the counts with the density. The mean of Pearson's statistic is
+    # smaller than the number of cells that are not empty.
     counts = torch.histogramdd(v, bins=[20, 20], range=[x0, x1, y0, y1]).hist.flatten()
     expected = p.view(20, n // 20, 20, n // 20).sum((1, 3)).flatten() * area * len(v)
     full = expected > 5
@@ -156,13 +157,15 @@ def test_densities_are_those_of_the_points(toy):
     assert k >= 8
     assert statistic < k + 5 * (2 * k) ** 0.5
     assert counts[~full].sum() <= expected[~full].sum() + 5 * expected[~full].sum().sqrt() + 1e-6
-    torch.testing.assert_close(data.log_density(grid[70:75]), log_p[70:75])  # each row by itself
+    # the density of a row does not depend on the other rows
+    torch.testing.assert_close(data.log_density(grid[70:75]), log_p[70:75])
 
 
 def test_two_spirals_are_the_usual_ones():
     v = TwoSpirals().load().train.double()
     a = 3 * torch.pi * torch.linspace(0, 1, 2_000).double().sqrt()
-    curve = torch.stack([-a * a.cos() + 0.25, a * a.sin() + 0.25], dim=1) / 3  # the mean of the uniform noise is 1/4
+    # The curve is shifted by 1/4, which is the mean of the uniform noise.
+    curve = torch.stack([-a * a.cos() + 0.25, a * a.sin() + 0.25], dim=1) / 3
     both = torch.cat([curve, -curve])
     assert torch.cdist(v[:1000], both).min(1).values.max() < 0.1 * 5 + 1 / 12 * 2**0.5
     assert torch.cdist(both[::200], v[:10_000]).min(1).values.max() < 0.2
@@ -257,7 +260,7 @@ def test_every_data_file_describes_a_module_with_the_seed_and_the_root_of_the_ru
     if path.stem == "image_folder":
         write_images(tmp_path / "set", 2)
         options |= {"path": tmp_path / "set", "size": 8, "channels": 1}
-    if "shape" in options:  # then no file is read
+    if "shape" in options:  # with a given shape, the module reads no file
         options |= {"shape": [1, 8, 8]}
     if path.stem == "array":
         options |= {"path": tmp_path / "x.npy"}

@@ -1,4 +1,7 @@
-"""Examples that are given in Python: every kind gives the array that it holds, and what is no array gets a sentence."""
+"""Tests of examples that are given in Python.
+
+Each kind of object gives the array that it holds, and an object that is no array is refused in one sentence.
+"""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +19,7 @@ X = np.arange(6.0).reshape(3, 2)
 
 
 class Pairs(Dataset):
-    """Images of Pillow with labels, without an IndexError at the end."""
+    """A dataset of Pillow images with labels, which raises no IndexError after its last item."""
 
     def __len__(self):
         return 3

@@ -1,4 +1,4 @@
-"""Data of the Hugging Face Hub, read from local folders in its layout, without a connection."""
+"""Tests of data sets of the Hugging Face Hub, which are read from local folders without a connection."""
 
 import sys
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """The package, with a cache of its own."""
+    """Let the package datasets work offline with a temporary cache; skip the test if it is not installed."""
     datasets = pytest.importorskip("datasets", reason="needs the package datasets: pip install 'eblvm_lit[hub]'")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
@@ -28,7 +28,7 @@ def offline(monkeypatch, tmp_path):
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Grey images of 8 x 9 pixels in classes, divided into train and test."""
+    """Write grey images of 8 x 9 pixels in two classes and two splits; return their folder and their pixels."""
     arrays = {}
     for split, n in (("train", 40), ("test", 6)):
         for name in ("cat", "dog"):
@@ -46,7 +46,7 @@ def test_images_and_classes_of_a_folder(pictures):
     data = HubData(repo=str(folder), val_size=0.2)
     data.setup()
     assert data.image_shape == (1, 8, 9)
-    assert len(data.splits.train) + len(data.splits.val) == 40  # no split for validation is given
+    assert len(data.splits.train) + len(data.splits.val) == 40  # validation images are taken from training
     test = np.concatenate([arrays["test", name] for name in ("cat", "dog")])[:, None]
     np.testing.assert_array_equal(data.splits.test.numpy(), test)
     assert data.class_names == ("cat", "dog")

@@ -1,4 +1,4 @@
-"""Images of 16 bits keep their upper values and their opacity apart, whatever the format and the channels."""
+"""Tests of images with 16 bits per value, in several formats and with several numbers of channels."""
 
 import struct
 import zlib
@@ -13,7 +13,7 @@ from eblvm_lit.errors import DataError
 
 
 def write_png(path, x):
-    """A PNG file of 16 bits per value, which Pillow cannot write in colours."""
+    """Write a PNG file with 16 bits per value, which Pillow cannot write for images in colour."""
     height, width, channels = x.shape
     header = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in x)
@@ -26,7 +26,7 @@ def write_png(path, x):
 def test_png_of_12_bits_is_not_black(channels, tmp_path):
     x = np.random.default_rng(0).integers(0, 4096, (5, 7, channels), dtype=np.uint16)
     if channels in (2, 4):
-        x[..., -1] = 65535  # opaque
+        x[..., -1] = 65535  # the last channel is the opacity, here of opaque pixels
     write_png(tmp_path / "a.png", x)
     colours = x[..., : {2: 1, 4: 3}.get(channels, channels)]
     with open_image(tmp_path / "a.png") as image:

@@ -1,4 +1,4 @@
-"""A folder of images: how it is read and prepared, how bad folders are refused, and runs with one."""
+"""Tests of folders of images: how they are read and prepared, how bad folders are refused, and runs on them."""
 
 import itertools
 import re
@@ -23,12 +23,15 @@ from helpers.stand_in import loaded
 
 
 def prepared(root):
-    """Return the files of decoded arrays."""
+    """Return the files that hold the decoded images."""
     return list((root / "prepared").glob("*.npy"))
 
 
 def write(folder, n, **options):
-    """Random images whose files, and so their splits, do not depend on the version of an encoder; their pixels."""
+    """Write random images as BMP files, and return their pixels.
+
+    BMP files do not depend on the version of an encoder, and so the splits of the images do not either.
+    """
     return write_images(folder, n, suffix="bmp", **options)
 
 
@@ -101,11 +104,13 @@ def test_classes_are_labels_and_every_image_is_in_one_part(tmp_path):
         assert labels.tolist() == [row // 8 for row in rows]
         found += rows
     assert sorted(found) == list(range(24))
-    assert all(6 - 5 <= len(split) <= 6 + 7 for split in data.splits[1:])  # three standard errors of 2.1
+    # 6 images are expected in each split, with a standard error of 2.1
+    assert all(6 - 5 <= len(split) <= 6 + 7 for split in data.splits[1:])
     whole = loaded(folder(tmp_path))
     assert torch.equal(whole.splits.train, torch.cat([data.splits.train, data.splits.val]))
     assert whole.n_train_without("val") == len(data.splits.train)
-    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3  # not the last class only
+    # these splits have images of all classes, not only of the last one
+    assert len(set(data.labels.val.tolist() + data.labels.test.tolist())) == 3
 
 
 def test_train_and_test_folders_are_kept_apart(tmp_path):
@@ -122,7 +127,7 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
 
 
 def splits_of(data):
-    """The split of each image by its pixels."""
+    """Return a dictionary from the bytes of each image to the name of its split."""
     return {x.numpy().tobytes(): name for name, part in data.splits._asdict().items() for x in part}
 
 
@@ -141,7 +146,7 @@ def test_images_that_come_go_and_are_renamed_move_no_other(tmp_path):
     data = loaded(folder(tmp_path, **options))
     after = splits_of(data)
     assert sum(map(len, data.splits)) == 40 + 25 - 2 + 1
-    assert len(after) == 63  # the copy is in the split of its original
+    assert len(after) == 63  # one of the 64 images is a copy of another one
     assert len(before.keys() & after.keys()) == 38
     assert all(before[x] == after[x] for x in before.keys() & after.keys())
     other = splits_of(loaded(folder(tmp_path, split_seed=1, **options)))
@@ -165,7 +170,7 @@ def test_all_damaged_files_are_listed_at_once_or_left_out_with_one_line(tmp_path
         (tmp_path / "set" / name).write_bytes((tmp_path / "set" / name).read_bytes()[:60])
     (tmp_path / "set" / "link.png").symlink_to("nowhere")
     data = folder(tmp_path, channels=None)
-    assert data.find_options()[0]["size"] == 8  # headers can be damaged, too
+    assert data.find_options()[0]["size"] == 8  # the size is found although the headers of some files are damaged
     with pytest.raises(DataError, match=r"3 files .* or set data\.skip_damaged=true.*05.*21.*link\.png\.$"):
         data.setup()
     with caplog.at_level("INFO"):
@@ -215,7 +220,7 @@ def test_images_of_12_bits_are_scaled_by_their_own_maximum_and_pages_are_images(
 
 
 def too_large():
-    """Return a picture of 180 megapixels that takes a few bytes."""
+    """Return the bytes of a small PNG file whose header says that the image has 180 megapixels."""
     header = struct.pack(">IIBBBBB", 18_000, 10_000, 8, 0, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", b""), (b"IEND", b"")]
     chunks = [struct.pack(">I", len(x)) + name + x + struct.pack(">I", zlib.crc32(name + x)) for name, x in parts]
@@ -270,7 +275,8 @@ def test_a_run_finds_out_how_large_images_are_and_in_which_colours(sizes, side, 
 @pytest.mark.parametrize("size", [None, 10])
 def test_photographs_lie_as_a_viewer_shows_them(size, tmp_path):
     upright = gradient(0, (20, 40))
-    # the stored pixels for each orientation: the inverse of what a viewer does by the EXIF standard
+    # The pixels that are stored for each EXIF orientation. A viewer turns or mirrors them so that they look like the
+    # upright image.
     stored = {1: upright, 2: upright[:, ::-1], 5: upright.transpose(1, 0, 2), 6: np.rot90(upright, 1)}
     (tmp_path / "set").mkdir()
     exif = Image.Exif()

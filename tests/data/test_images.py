@@ -1,4 +1,4 @@
-"""Images as bytes: splits, scales, flips, and images as flat vectors."""
+"""Tests of images as bytes: their splits, value ranges and flips, and images as flat vectors."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from helpers.image_files import pixels
 
 
 class Given(ImageDataModule):
-    """A data module of given images, for tests of what all image sets share."""
+    """A data module of given images, for tests of the behaviour that all image sets share."""
 
     event_shape = image_shape = (3, 4, 4)
 
@@ -55,7 +55,7 @@ def test_validation_images_are_the_last_and_held_out_on_demand(train_on_val):
         assert split.dtype == torch.uint8
     for labels, expected in zip(data.labels, (range(n), range(17, 20), range(20, 25)), strict=True):
         assert labels.tolist() == list(expected)
-    assert data.splits.train.data_ptr() == train.data_ptr()  # a view, not a second copy
+    assert data.splits.train.data_ptr() == train.data_ptr()  # the split is a view of the images, not a copy
 
 
 @pytest.mark.parametrize(("value_range", "low", "high"), [("unit", 0, 1), ("symmetric", -1, 1)])
@@ -88,7 +88,7 @@ def test_flips_mirror_half_of_the_images_and_depend_on_seed_and_iteration():
         mirrored += int(other.sum())
         masks.append(tuple(other.tolist()))
     assert mirrored / (n / 4 * 20) == pytest.approx(0.5, abs=0.05)
-    assert len(set(masks)) > 60  # at least 60 of the 64 + 4 masks are different
+    assert len(set(masks)) > 60  # nearly all of the 2^6 + 2^2 possible masks of batches of 6 and of 2 images occur
     assert torch.equal(data.splits.train, data.images.train)  # the flips changed the batches, but not the data
     batch = data.images.train[:20]
     other = Given(flip=True, seed=1)
@@ -110,7 +110,7 @@ def test_a_resumed_stream_repeats_the_flips_with_and_without_blocks(position):
 
 
 class Flattened(Given):
-    """The same images, as flat vectors or not."""
+    """A data module of the same images, which gives flat vectors if ``flatten`` is true."""
 
     event_shape = ImageDataModule.event_shape
 
@@ -119,7 +119,8 @@ def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
     flat, square = (Flattened(flatten=flatten, flip=True, batch_size=6) for flatten in (True, False))
     flat.setup()
     assert (flat.event_shape, flat.image_shape, square.event_shape) == ((48,), (3, 4, 4), (3, 4, 4))
-    assert flat.splits.train.data_ptr() == flat.images.train.data_ptr()  # a view, not a second copy
+    # the flat vectors are a view of the images, not a copy
+    assert flat.splits.train.data_ptr() == flat.images.train.data_ptr()
     assert flat.labels.test.tolist() == list(range(20, 25))
     for a, b in itertools.islice(zip(flat.train_dataloader(), square.train_dataloader(), strict=False), 8):
         assert torch.equal(a, b.flatten(1))

@@ -1,4 +1,4 @@
-"""Files of arrays and tables: what each format gives, and the sentence for each file that cannot be used."""
+"""Tests of files of arrays and tables: what each format gives, and the message for each unusable file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def frame():
 
 
 def write(path, kind):
-    """Write X, with the labels Y where the format has a place for them."""
+    """Write X in one of the formats, with the labels Y where the format has a place for them."""
     writers = {
         "npy": lambda: np.save(path, X),
         "npz": lambda: np.savez(path, x=X, y=Y),

@@ -1,4 +1,7 @@
-"""What a checkpoint keeps of the splits of its data, and what is said and refused when they have changed."""
+"""Tests of the record of splits that a checkpoint keeps.
+
+If the splits have changed when a run is resumed, a message says so, or the run is refused.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from eblvm_lit.runs.resume import check_splits
 
 
 def points(tmp_path, rows):
-    """Four hundred points of which some are kept."""
+    """Write some rows of four hundred points to a file, and return the data module of the file."""
     path = tmp_path / "points.npy"
     np.save(path, np.random.default_rng(0).normal(size=(400, 2))[rows])
     return ArrayFile(path=path)
@@ -36,7 +39,7 @@ def test_examples_that_come_and_go_are_counted_by_split(tmp_path, caplog):
     ]
     data = points(tmp_path, np.random.default_rng(1).permutation(300))
     check(before, data)
-    assert caplog.messages == []  # the order does not matter
+    assert caplog.messages == []  # a new order of the same rows gives no message
     data = points(tmp_path, slice(50, 400))
     check(before, data)
     now = data.state_dict()
@@ -49,7 +52,7 @@ def test_examples_that_come_and_go_are_counted_by_split(tmp_path, caplog):
 def test_test_examples_that_were_trained_on_are_refused_through_any_number_of_resumptions(tmp_path):
     first = points(tmp_path, slice(300))
     state = first.state_dict()
-    for rows in (slice(100, 400), slice(200, 400)):  # the run goes on without its first examples
+    for rows in (slice(100, 400), slice(200, 400)):  # each resumed run lacks a hundred more of the first examples
         data = points(tmp_path, rows)
         data.load_state_dict(state)
         state = data.state_dict()

@@ -1,4 +1,4 @@
-"""Splits by content: what happens to other examples must not change an example's split."""
+"""Tests of splits by content: no change of other examples may change the split of an example."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_splits_have_the_asked_sizes_up_to_their_standard_error():
     other = np.bincount(
         split_of(digests, seed=4, val=0.1, test=0.2) * 3 + split_of(digests, seed=3, val=0.1, test=0.2), minlength=9
     )
-    # Another seed gives an independent choice: a share of 0.2 of 0.2 is for testing in both.
+    # Another seed divides the examples independently: a share of 0.2 * 0.2 is for testing with both seeds.
     assert abs(other[8] - 20_000 * 0.04) < 4 * np.sqrt(20_000 * 0.04)
 
 

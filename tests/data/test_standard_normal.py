@@ -1,4 +1,4 @@
-"""Data sampled from the standard normal distribution N(0, I)."""
+"""Tests of data from the standard normal distribution N(0, I)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Arrays that are given in Python: they are trained on, evaluated, resumed from, moved and refused as files are."""
+"""Tests of arrays that are given in Python: training, evaluating, resuming and moving work as for files."""
 
 import shutil
 
@@ -52,7 +52,7 @@ def test_the_folder_of_a_run_holds_its_data_and_may_be_moved(trained, tmp_path):
     assert metrics["test/fisher"] == trained.metrics["test/fisher"]
     for file in (tmp_path / "moved").glob("given_*.npz"):
         file.unlink()
-    run = eblvm_lit.load(tmp_path / "moved")  # a model needs no data for its numbers
+    run = eblvm_lit.load(tmp_path / "moved")  # the model needs no data to compute scores and samples
     np.testing.assert_array_equal(run.score(X[:3]), trained.score(X[:3]))
     assert torch.equal(run.sample(3), trained.sample(3))
     with pytest.raises(DataError, match=r"There is no file .*moved/given_\w+\.npz"):
@@ -67,7 +67,7 @@ def test_a_run_is_resumed_with_the_same_arrays_and_no_others(trained, tmp_path):
     folder = tmp_path / "other"
     with pytest.raises(ConfigError, match=r"was trained with data\.train=given_\w+\.npz, not given_\w+\.npz"):
         eblvm_lit.train([*longer, f"ckpt={trained.folder}", f"run_dir={folder}"], data=X + 1)
-    assert [*folder.glob("given_*")] == []  # what was refused leaves nothing
+    assert [*folder.glob("given_*")] == []  # data that are refused leave no file
     before = {path.name for path in trained.folder.iterdir()}
     with pytest.raises(ConfigError, match="already contains a run"):
         eblvm_lit.train([*SHORT, f"run_dir={trained.folder}"], data=X + 1)

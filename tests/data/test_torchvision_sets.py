@@ -1,4 +1,4 @@
-"""Published sets of images: the arrays read from their files, and how bad files are refused."""
+"""Tests of published sets of images: the arrays read from their files, and how bad files are refused."""
 
 import pickle
 import shutil
@@ -115,7 +115,7 @@ def test_a_download_arrives_whole_or_not_at_all(tmp_path, monkeypatch):
     assert "connection lost" in refusal(MNIST(root=tmp_path, val_size=4))
     assert list(tmp_path.iterdir()) == []
     broken = False
-    (tmp_path / "MNIST").mkdir()  # the user has other files in this folder
+    (tmp_path / "MNIST").mkdir()  # a folder of this name exists already
     data = loaded(MNIST(root=tmp_path, val_size=4))
     assert len(data.splits.train) == 12
     assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
@@ -129,7 +129,7 @@ def test_celeba_is_cropped_around_the_centre_and_goes_by_the_official_parts(tmp_
     top = 39
     data = loaded(CelebA(root=tmp_path, size=20, crop=crop, val_size=2))
     assert [len(split) for split in data.splits] == [4, 2, 2]
-    # the mean of a linear ramp over a square is its value at the centre
+    # The images are linear ramps. The mean of a ramp over a square is its value at the centre of the square.
     centres = (np.arange(20) + 0.5) * crop / 20 - 0.5
     for i, image in zip(rows, torch.cat([data.splits.train, data.splits.test]), strict=True):
         assert np.abs(image[0].float().mean(0).numpy() - (left + centres)).max() < 2
@@ -160,7 +160,7 @@ def test_celeba_without_attributes_has_no_labels_and_prepared_needs_no_photograp
     again.setup()
     assert first.labels is again.labels is None
     assert all(torch.equal(a, b) for a, b in zip(first.splits, again.splits, strict=True))
-    # there is no prepared file of this size
+    # no prepared file has this size, so that the photographs are needed
     assert "img_align_celeba is missing" in refusal(CelebA(root=tmp_path, size=16, val_size=2))
     (file,) = (tmp_path / "prepared").iterdir()
     file.write_bytes(file.read_bytes()[:-1])

@@ -1,4 +1,4 @@
-"""Divergences: exact expectations, bounds, and identities at the true posterior."""
+"""Tests of divergences: exact expectations, bounds, and identities at the true posterior."""
 
 import pytest
 import torch
@@ -21,7 +21,10 @@ AT_POSTERIOR = [
 
 
 def draws(divergence, energy, posterior, v, noise):
-    """Return the loss (S, B) at S nodes of noise (S, B, H); all particles of a loss share one node."""
+    """Compute the loss (S, B) at S nodes of the noise, shape (S, B, H).
+
+    All particles of a loss use the same node.
+    """
     rows = noise.reshape(1, -1, noise.shape[-1]).expand(divergence.n_particles, -1, -1)
     return divergence.loss(energy, posterior, v.repeat(len(noise), 1), rows).view(len(noise), len(v))
 
@@ -41,7 +44,7 @@ def test_expectation_is_the_divergence(case, energy_case, posterior_case):
     distribution = posterior_case.distribution(q, v)
     exact = case.expected(p, distribution, energy.free_energy(v))
     torch.testing.assert_close(mean, exact, rtol=1e-10, atol=1e-10)
-    if q.continuous:  # binary samples have no derivative
+    if q.continuous:  # binary samples have no derivative with respect to the parameters
         torch.testing.assert_close(gradient(mean, q), gradient(exact, q), rtol=1e-10, atol=1e-10)
         assert all(g.abs().max() > 1e-3 for g in gradient(exact, q))
 
@@ -68,7 +71,7 @@ def test_shapes_and_noise(case):
     assert (one != other).all()
     loss = divergence.loss(energy, q, v, one[1, 2])
     assert loss.shape == (B,)
-    # the loss of an example does not depend on the others
+    # the loss of an example does not depend on the other examples
     torch.testing.assert_close(loss[1:3], divergence.loss(energy, q, v[1:3], one[1, 2, :, 1:3]))
 
 
@@ -101,7 +104,7 @@ def test_kl_of_a_relaxed_sample_by_hand():
 
 
 def test_importance_weighted_bounds_are_ordered():
-    # compute the exact bound as a sum over all L-tuples of latent states with their probabilities
+    # Compute each bound exactly, as a sum over all L-tuples of latent states with their probabilities.
     energy = ENERGIES[0].make()
     v = torch.randn(B, V_DIM)
     q = POSTERIORS[1].make()
@@ -117,7 +120,7 @@ def test_importance_weighted_bounds_are_ordered():
 
 
 def test_importance_weights_sum_the_latents_out():
-    # with one particle in each state and uniform proposals, the bound is the free energy itself
+    # With one particle in each latent state and a uniform proposal distribution, the bound equals the free energy.
     energy = ENERGIES[0].make()
     v = torch.randn(B, V_DIM)
     q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)

@@ -1,4 +1,4 @@
-"""The cache of samples on disk: its content, which process draws which samples, and the names of its files."""
+"""Tests of the cache of samples on disk: its content, its file names, and its use by several processes."""
 
 import threading
 
@@ -17,7 +17,7 @@ from helpers.stand_in import StandIn, loaded
 
 
 class Tiny(ArrayDataModule):
-    """Colour images of six numbers each, as flat vectors."""
+    """A data module of tiny colour images, as flat vectors of six numbers."""
 
     event_shape = (6,)
     image_shape = (3, 1, 2)
@@ -35,7 +35,7 @@ def setting(seed=5):
 
 
 class Counted(eb.Sampler):
-    """A sampler that records which samples were drawn, and may stop at one of them."""
+    """A sampler that records which samples it draws, and that may be interrupted at one of them."""
 
     def __init__(self, batch_size=4, stop_at=None, **options):
         short = few(batch_size, **options)
@@ -57,7 +57,7 @@ def test_a_cache_holds_the_samplers_own_samples_as_bytes(tmp_path):
     assert images.dtype == torch.uint8
     assert torch.equal(images, data.as_bytes(expected).view(10, 3, 1, 2))
     assert len(images.unique()) > 10
-    # the files can be read with numpy only
+    # the files can be read with NumPy, without this package
     parts = [np.load(file) for file in sorted(tmp_path.glob("samples/*/*.npz"))]
     assert np.concatenate([part["indices"] for part in parts]).tolist() == list(range(10))
     assert np.array_equal(np.concatenate([part["images"] for part in parts]), images)

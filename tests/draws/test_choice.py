@@ -1,4 +1,4 @@
-"""The choice of a sampler: one table, and the same samples in runs, figures, metrics and the command."""
+"""Tests of the choice of a sampler: runs, figures, metrics and the command draw the same samples."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ DEEP = [*NETWORK, "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
 MLP = ["model.network.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
 LEBM = ["method=lebm", "model=latent_prior_toy", "latent_langevin.n_steps=2", f"{FIGURES}=generator"]
 OTHER = ["sampler=walk_jump", "sampler.dynamics.n_hot=6"]
-# Overrides, with the expected title of the sampler and the kind of its chains.
+# Each entry has overrides, the expected title of the sampler, and the expected kind of its chains.
 TABLE = {
     "grbm of points": ([*POINTS, "method=dsm", "sampler.n_steps=3"], "Gibbs samples, 3 sweeps", "gibbs"),
     "another sampler": ([*POINTS, "method=dsm", *OTHER], "AnnealedLangevin, 6 steps", "marginal"),
@@ -62,12 +62,12 @@ TABLE = {
 
 @pytest.fixture
 def setting(request, monkeypatch):
-    """Return a run with random parameters, its configuration and its data."""
+    """Return a run with random parameters, and its data."""
     cfg = configured("max_examples=50", "method.compile=false", "run_dir=nowhere", "seed=4", *request.param)
     adapt(cfg)
     parts = build(cfg)
     data = parts.data
-    if "cifar10" in cfg.data._target_.lower():  # there are no files of this data set here
+    if "cifar10" in cfg.data._target_.lower():  # the tests have no files of CIFAR10, so that random images replace them
         images = torch.randint(256, (60, *data.event_shape), generator=generator(), dtype=torch.uint8)
         data.splits = Splits(images[:40], images[40:50], images[50:])
     data.setup()
@@ -77,7 +77,10 @@ def setting(request, monkeypatch):
 
 
 def shown(figure, run, data, monkeypatch):
-    """Return the samples that a figure shows: its last panel of images, or the dots in its last axes."""
+    """Return the samples that a figure shows.
+
+    They are its last panel of images, or the dots in its last axes.
+    """
     panels = []
     monkeypatch.setattr(figure_of_samples, "image_grid", lambda rows, *args, **options: panels.extend(rows[0]))
     drawn = figure.draw(run.method, data, generator())

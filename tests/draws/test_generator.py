@@ -1,4 +1,4 @@
-"""Samples of images from a generator, with both kinds of batch statistics."""
+"""Tests of images from a generator, with batch statistics and with stored statistics."""
 
 import copy
 
@@ -17,7 +17,8 @@ def test_generated_images_are_those_of_the_generator_in_the_mode_that_is_asked_f
     torch.manual_seed(0)
     method = bidvl("offset")
     data = Digits()
-    nn.init.normal_(method.generator.layers[-2].weight)  # otherwise all pixels would be near the middle of the range
+    # With the small initial weights, all pixels would be near the middle of their range.
+    nn.init.normal_(method.generator.layers[-2].weight)
     before = {name: b.clone() for name, b in method.persistent_buffers().items()}
     source = GeneratedImages(batch_statistics=batch_statistics, batch_size=4)
     images = source.images(method, data, 6)

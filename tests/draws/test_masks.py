@@ -1,4 +1,4 @@
-"""Masks of images that samplers complete."""
+"""Tests of the masks of images that samplers complete."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Energies: free energy, conditionals, score and partition function against sums, quadrature and autograd."""
+"""Tests of energies: free energy, conditionals, score and log Z against sums, quadrature and autograd."""
 
 import math
 
@@ -14,7 +14,10 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def every(condition):
-    """Run a test over the rows that have what it needs. The test keeps the condition, for :func:`batteries`."""
+    """Run a test for each energy that fulfils a condition.
+
+    The test keeps the condition as an attribute, for :func:`batteries`.
+    """
 
     def over_rows(test):
         test.condition = condition
@@ -30,19 +33,19 @@ every_inferred = every(lambda case: case.nodes is not None and case.conditional 
 
 
 def batteries(case):
-    """The tests of this file for a row of an energy of one's own, those that the facts of the row suffice for."""
+    """Return the tests of this file that apply to a user's own energy."""
     return [test for test in globals().values() if hasattr(test, "condition") and test.condition(case)]
 
 
 def conditional(energy):
-    """The energy, if p(v|h) can be drawn from; else the test ends here."""
+    """Return the energy if p(v|h) can be sampled, and skip the test otherwise."""
     if not isinstance(energy, eb.ConditionalEnergy):
         pytest.skip(f"{type(energy).__name__} is no ConditionalEnergy")
     return energy
 
 
 def enumerated(case, energy, v):
-    """Return F(v) (B,) and the nodes (S, H) and probabilities (S, B) of p(h|v), computed from values of E only."""
+    """Compute F(v) (B,), and the nodes (S, H) and probabilities (S, B) of p(h|v), from values of E only."""
     (h, log_weight) = case.nodes(energy)
     free_energy = enumerated_free_energy(case, energy, v)
     log_p = log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))
@@ -166,12 +169,12 @@ def test_parametrisations_of_the_grbm_are_one_family():
 
 
 def test_partition_function_over_several_blocks():
-    # A latent without any coupling multiplies Z by 2; 17 such latents are summed in two blocks.
+    # A latent without any coupling multiplies Z by 2. The sum over the states of 17 latents is computed in two blocks.
     small = randomise(eb.GRBM(v_dim=2, h_dim=3))
     large = eb.GRBM(v_dim=2, h_dim=17)
     with torch.no_grad():
         large.b.copy_(small.b), large.log_std.copy_(small.log_std)
-        # only the last bits have an effect, and they differ between the blocks
+        # Only the last three latents have an effect, and their states differ between the two blocks.
         large.W.zero_()[:, -3:], large.c.zero_()[-3:]
         large.W[:, -3:] = small.W
         large.c[-3:] = small.c
@@ -181,7 +184,7 @@ def test_partition_function_over_several_blocks():
 def test_grbm_starts_as_published():
     energy = eb.GRBM(v_dim=300, h_dim=16)
     for p in (energy.W, energy.b, energy.c):
-        assert 0.6 * 0.25 < p.abs().max() <= 0.25  # 1 / sqrt(16), for every v_dim
+        assert 0.6 * 0.25 < p.abs().max() <= 0.25  # the bound is 1 / sqrt(h_dim) = 0.25, whatever v_dim is
     torch.testing.assert_close(energy.W.var(), torch.tensor(0.25**2 / 3), rtol=0.05, atol=0)
     assert torch.equal(energy.log_std, torch.zeros(300))
     assert "log_std" in eb.params_of(energy)
@@ -208,6 +211,6 @@ def test_the_energy_at_one_v_is_the_energy(case):
     v = torch.randn(4, *case.event_shape).requires_grad_()
     h = torch.randn(5, 4, H_DIM)
     torch.testing.assert_close(energy.at(v)(h), energy(v, h))
-    # compare gradients in v, too, which pass through the part of E that depends on v only
+    # Compare gradients in v, too, because they also pass through the part of E that depends on v only.
     slopes = (torch.autograd.grad(e.sum(), v)[0] for e in (energy.at(v)(h), energy(v, h)))
     torch.testing.assert_close(*slopes)

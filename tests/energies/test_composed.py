@@ -1,4 +1,4 @@
-"""Composed energies against mixtures of normal distributions whose products, mixtures and tilts are known."""
+"""Tests of composed energies against mixtures of normals whose products, mixtures and tilts are known."""
 
 import math
 
@@ -29,7 +29,7 @@ def two_mixtures():
 
 
 def product_of(one, other, variance):
-    """Return the mixture that is the normalised product of two with components of one variance."""
+    """Return the normalised product of two mixtures whose components all have the same variance."""
     apart = (one.centres[:, None] - other.centres).square().sum(-1)
     log_weights = one.weights.log()[:, None] + other.weights.log() - apart / (4 * variance)
     centres = (one.centres[:, None] + other.centres) / 2
@@ -48,7 +48,8 @@ def test_a_product_is_the_known_mixture_up_to_log_z():
     w = join_level(v, torch.full((7,), math.log(0.3)))
     at_level = one.at_level(0.6).free_energy(v) + other.at_level(0.6).free_energy(v)
     torch.testing.assert_close(both.free_energy(w), at_level)
-    # at the largest level the product is almost normal with the moments of its range
+    # At the largest level, the product is almost the normal distribution with the mean and the variance of its noise
+    # range.
     (z, weights) = hermite(30, 2)
     t = both.noise_range.t_max
     points = torch.as_tensor(both.noise_range.mean) + math.sqrt(both.noise_range.std**2 + t) * z
@@ -56,7 +57,8 @@ def test_a_product_is_the_known_mixture_up_to_log_z():
         join_level(points, torch.full((900,), t).log())
     )
     share = weights * (ratio - ratio.max()).exp()
-    assert share.sum().square() / (share.square() / weights).sum() > 0.98  # the effective share of equal weights
+    # the effective sample size is near its maximum, because the weights are nearly equal
+    assert share.sum().square() / (share.square() / weights).sum() > 0.98
     assert not OwnLogPartition.supports(both.of_data(), None)
 
 
@@ -76,9 +78,10 @@ def drawn(energy, n_corrections):
 
 
 def errors(v, exact):
-    """Compute how far means and standard deviations of samples are from those of an exact mixture, in standard errors.
+    """Compute the largest error of the means and standard deviations of samples, in standard errors.
 
-    The errors of standard deviations are those of normal distributions, within a factor of one and a half here.
+    The exact values are those of a mixture. The standard errors of the standard deviations are those of normal
+    distributions, which are right here within a factor of one and a half.
     """
     truth = exact.sample(50_000, 0.0, torch.Generator().manual_seed(0))
     scale = truth.std(0) / math.sqrt(len(v))
@@ -98,7 +101,8 @@ def test_corrected_samples_of_a_product_have_the_known_moments_and_those_of_the_
 def test_a_mixture_is_normalised_by_the_log_z_of_its_parts():
     one, other = two_mixtures()
     mixture = MixtureEnergy(energies=[one.of_data(), other], weights=[6.0, 2.0])
-    # samples of the reference estimate log Z, with few equal weights where the reference is wider
+    # The mixture estimates log Z of its parts by samples of the reference. The tolerance is large, because few samples
+    # have most of the weight where the reference is wider than a part.
     torch.testing.assert_close(mixture.log_z, torch.tensor([-1.5, 0.7]), rtol=0, atol=0.02)
     mixture.log_z.copy_(torch.tensor([-1.5, 0.7]))
     weights = torch.cat([0.75 * one.weights, 0.25 * other.weights])
@@ -119,7 +123,7 @@ def test_a_mixture_of_different_data_has_the_moments_of_both():
     assert found.std == pytest.approx(math.sqrt((0.25 + 1) / 2 + 4 / 2))
     assert (found.t_min, found.t_max) == pytest.approx((2.5e-4, 100.0))
     both = ProductEnergy(energies=[near, far]).noise_range
-    assert both.mean == pytest.approx([0.8, 0.0])  # the mean is nearer to the narrower part
+    assert both.mean == pytest.approx([0.8, 0.0])  # the mean of the product is nearer to the narrower part
     assert both.std == pytest.approx(1 / math.sqrt(5))
 
 
@@ -127,7 +131,8 @@ def test_corrected_samples_of_a_tilted_energy_have_the_known_moments():
     one, _ = two_mixtures()
     centre = torch.tensor([0.5, 0.4])
     tilted = TiltedEnergy(energy=one, log_factor=lambda v, log_level: -(v - centre).square().sum(1) / (2 * 0.6**2))
-    # a component N(m, s^2) times the factor is N(m', s'^2) with the weight N(m; centre, s^2 + 0.6^2)
+    # A component N(m, s^2) times the factor is again a normal distribution. Its weight is multiplied by the density
+    # N(m; centre, s^2 + 0.6^2).
     variance = 0.4**2 + RANGE.t_min
     log_weights = one.weights.log() - (CENTRES - centre).square().sum(1) / (2 * (variance + 0.36))
     centres = (0.36 * CENTRES + variance * centre) / (variance + 0.36)

@@ -1,4 +1,4 @@
-"""The coupled GRBM: exact samples of dependent bits, its divergences, and where it may be used like a GRBM."""
+"""Tests of the coupled GRBM: exact samples of its dependent latents, its divergences, and its metrics."""
 
 import pytest
 import torch
@@ -37,7 +37,8 @@ def test_states_and_their_probabilities():
 
 
 def test_each_state_is_drawn_by_uniforms_of_its_probability():
-    # The uniforms that draw a state form a box, whose sides are the conditionals of its bits: sums over p(h|v).
+    # The uniform random numbers that give one latent state form a box. The sides of the box are the conditional
+    # probabilities of the bits, which are sums over p(h|v).
     energy = make(4)
     v = torch.randn(6, V_DIM)
     states = binary(4)
@@ -67,7 +68,7 @@ def test_draws_of_particles_are_those_of_rows_and_never_impossible():
     assert h.shape == u.shape == (2, 5, 6, 4)
     assert torch.equal(h[1, 3], energy.draw_latent(v, u[1, 3]))
     assert torch.equal(h[:, :, 2:3], energy.draw_latent(v[2:3], u[:, :, 2:3]))
-    with torch.no_grad():  # with such couplings, some probabilities underflow
+    with torch.no_grad():  # with such biases, some probabilities underflow
         energy.c.copy_(torch.tensor([-2000.0, 2000.0, 0.0, -2000.0]))
     ends = torch.stack([torch.zeros(6, 4), torch.full((6, 4), 1 - 2**-53)])
     drawn = energy.draw_latent(v, ends)
@@ -82,7 +83,7 @@ def test_the_size_of_blocks_of_examples_changes_no_result(monkeypatch):
     of_v = ("free_energy", "latent_mean", "score", "score_divergence")
     calls = {**dict.fromkeys(of_v, (v,)), "draw_latent": (v, u)}
     whole = {name: getattr(energy, name)(*args) for name, args in calls.items()}
-    for elements in (1, 3 * 2**4):  # one row, and three rows at a time
+    for elements in (1, 3 * 2**4):  # blocks of one row, and blocks of three rows
         monkeypatch.setattr(coupled_grbm, "ELEMENTS", elements)
         for name, args in calls.items():
             torch.testing.assert_close(getattr(energy, name)(*args), whole[name])
@@ -92,7 +93,7 @@ def test_kl_of_independent_bits_is_exact():
     energy = make(5)
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=5))
     v = torch.randn(130, V_DIM)
-    # E is linear in each bit, so that its mean under q is E at the means of the bits
+    # E is linear in each bit, and q has independent bits. So the mean of E under q is E at the means of the bits.
     mean = q.mean(v)
     entropy = torch.distributions.Bernoulli(mean).entropy().sum(-1)
     expected = energy.energy(v, mean) - entropy - energy.free_energy(v)
@@ -111,7 +112,8 @@ def test_the_coupled_grbm_is_no_grbm_where_independent_latents_are_needed():
     v = torch.randn(6, V_DIM)
     method = StandIn(energy=energy, posterior=eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
     assert not ScoreBias().applies(method, None)
-    # log Z must not be estimated by the annealing for GRBMs; these latents are enumerated here, too
+    # log Z must not be estimated by the annealing for GRBMs, which need independent latents. These latents are
+    # enumerated even if max_enumerated is 0.
     log_z = energy.log_partition().item()
     assert eb.exact_log_partition(energy, 0) == pytest.approx(log_z)
     metric = eb.LogLikelihood(max_enumerated=0)

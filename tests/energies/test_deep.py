@@ -1,4 +1,4 @@
-"""Deep energies: the formula by hand, one pass through the network for all latents, and any shape of v."""
+"""Tests of deep energies: their formula by hand, one network pass for all latents, and any shape of v."""
 
 from contextlib import nullcontext
 
@@ -55,7 +55,7 @@ def test_terms_of_v_alone_have_their_formulas_and_leave_the_posterior(float64):
     alone = tilted.visible_head(network(v)) + v.square().sum(1) / (2 * 0.49)
     torch.testing.assert_close(tilted(v, h), plain(v, h) + alone)
     of_h = [torch.autograd.grad(energy(v, h).sum(), h)[0] for energy in (tilted, plain)]
-    torch.testing.assert_close(*of_h)  # p(h|v) is unchanged
+    torch.testing.assert_close(*of_h)  # the terms of v leave p(h|v) unchanged
     reference = eb.DeepEnergy(network=network, reference_std=0.7)
     score = -torch.autograd.grad(reference(v).sum(), v)[0]
     untilted = eb.DeepEnergy(network=network)

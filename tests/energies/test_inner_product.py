@@ -1,4 +1,4 @@
-"""Energies whose gradient denoises: their formulas, their derivatives in image and level, and where they start."""
+"""Tests of energies whose gradient denoises: their formulas, derivatives, and values before training."""
 
 import math
 
@@ -21,7 +21,10 @@ N = 16
 
 
 class Linear(nn.Module):
-    """A network with the image f(y, c) = S y, homogeneous with a symmetric S, and the features (sin c, 1)."""
+    """A network with the image f(y, c) = S y for a symmetric matrix S, and with the features (sin c, 1).
+
+    Its image is a homogeneous function of y.
+    """
 
     event_shape = (N + 1,)
     out_dim = 2
@@ -62,7 +65,7 @@ def test_the_gradient_of_a_homogeneous_network_denoises_and_the_free_term_moves_
     slope = split_level(-energy.score(w))[0]
     torch.testing.assert_close(t.sqrt() * slope, t.sqrt() * (v - 0.3) / std**2 - 1.4 / std * f)
     c = (log_level - math.log(1.4**2)) / 4
-    free = 4 * (0.7 * c.sin() - 0.2)  # the square root of 16 pixels, times the function of the features
+    free = 4 * (0.7 * c.sin() - 0.2)  # the term of the features: the square root of 16 pixels, times 0.7 sin c - 0.2
     expected = energy.reference.energy(w) - 1.4 / (2 * t[:, 0].sqrt()) * (y * f).sum(1) + free
     torch.testing.assert_close(energy.free_energy(w), expected)
 
@@ -71,7 +74,7 @@ def test_derivatives_are_those_of_finite_differences():
     energy = randomise(every_level(InnerProductEnergy(network=mixer())), 0.4)
     w = examples()
     slope = -energy.score(w)
-    for along in (torch.eye(N + 1)[-1], torch.randn(N + 1)):  # the level, and any direction
+    for along in (torch.eye(N + 1)[-1], torch.randn(N + 1)):  # the direction of the level, and a random direction
         step = 1e-5 * along
         with torch.no_grad():
             expected = (energy.free_energy(w + step) - energy.free_energy(w - step)) / 2e-5

@@ -1,4 +1,4 @@
-"""The perturbed GRBM, whose perturbation has a seed of its own."""
+"""Tests of the perturbed GRBM, whose perturbation has its own seed."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Free energies by quadrature: against closed forms and finer grids, and grids that are refused."""
+"""Tests of free energies by quadrature: closed forms, finer grids, and grids that are refused."""
 
 import itertools
 import math
@@ -58,7 +58,8 @@ def test_gradients_by_theta_are_those_of_the_gaussian_model():
 
     for part in (
         lambda energy: energy.free_energy(v).sum(),
-        lambda energy: eb.SM().loss(eb.ExactScore(energy), v, {}).sum(),  # second derivatives by v
+        # this loss has second derivatives with respect to v
+        lambda energy: eb.SM().loss(eb.ExactScore(energy), v, {}).sum(),
     ):
         found, expected = (torch.func.grad(fn)(theta, part) for fn in (of_view, of_model))
         torch.testing.assert_close(found, expected, **CLOSE)
@@ -73,7 +74,7 @@ def test_rules_of_deep_energies_converge():
     errors = [(value - limit).abs().max().item() for value in values]
     assert errors[2] < 1e-5
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
-    # the error of using every second node is known from one grid
+    # The coarse error of a grid is its difference from the grid with only every second node.
     for coarse, fine in itertools.pairwise(grids[:3]):
         gap = (coarse.free_energy(v) - fine.free_energy(v)).abs()
         torch.testing.assert_close(fine.coarse_error(v), gap, rtol=1e-6, atol=1e-12)
@@ -82,7 +83,7 @@ def test_rules_of_deep_energies_converge():
 
 @pytest.mark.parametrize("m", [1, 2])
 def test_free_energy_of_a_deep_energy_by_midpoints(m):
-    # compare with another rule on another grid, which evaluates E(v, h) directly
+    # compare with the midpoint rule on another grid, which evaluates E(v, h) directly
     energy = deep(m)
     v = torch.randn(4, V_DIM)
     n = 500
@@ -105,7 +106,7 @@ def test_features_of_v_are_computed_once(monkeypatch):
     marginal = eb.QuadratureMarginal(energy=energy, half_width=8.0, n_nodes=21)
     parts = marginal.free_energy, marginal.latent_mean, marginal.coarse_error, marginal.boundary_mass
     whole = [part(v) for part in parts]
-    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # blocks of three rows
+    monkeypatch.setattr(quadrature, "ELEMENTS", 3 * 21**2)  # compute in blocks of three rows
     torch.testing.assert_close([part(v) for part in parts], whole)
     assert calls == [4] * 4 + [3, 1] * 4
 

@@ -27,7 +27,7 @@ def subclasses(kind):
 
 
 def declared(function):
-    """Wrap a metric's function with a check that all of its numbers are declared."""
+    """Wrap a metric's function in a check that each number in its result is declared."""
 
     @functools.wraps(function)
     def called(*args, **options):
@@ -40,7 +40,10 @@ def declared(function):
 
 @pytest.fixture(scope="session", autouse=True)
 def every_number_is_declared():
-    """Check each number that a metric returns in these tests: its direction is declared, or that it has none."""
+    """Check that each number that a metric returns in these tests is declared.
+
+    A declaration says whether higher or lower values are better, or neither.
+    """
     declare_all()
     with pytest.MonkeyPatch.context() as patch:
         for kind in (*subclasses(Metric), *subclasses(SampleCriterion)):

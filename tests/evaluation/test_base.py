@@ -1,4 +1,4 @@
-"""Metrics against enumeration, quadrature and closed forms."""
+"""Tests of metrics against enumeration, quadrature and closed forms."""
 
 import math
 
@@ -18,7 +18,7 @@ from helpers.models import F64, LatentOnly, generator, method_of, normal, random
 
 
 class MixtureEnergy(LatentOnly, eb.MarginalEnergy):
-    """A GRBM whose score and other derivatives are computed by autograd: the general path of every metric."""
+    """A GRBM whose closed forms are hidden, so that its score and other derivatives are computed by autograd."""
 
     def free_energy(self, v):
         return self.model.free_energy(v)
@@ -32,13 +32,13 @@ def test_ais_agrees_with_enumeration(v_dim, h_dim, scale, parametrisation):
     estimate = AIS(n_chains=1000, n_betas=200).estimate(model, generator())
     untrained = AIS(n_chains=1000, n_betas=2).estimate(model, generator())
     assert abs(estimate.log_z - exact) < 4 * estimate.standard_error
-    assert estimate.standard_error < 0.05  # the bound above is a narrow one
-    assert estimate.standard_error < untrained.standard_error / 2  # annealing has reduced the error
+    assert estimate.standard_error < 0.05  # a small standard error makes the check above a strict one
+    assert estimate.standard_error < untrained.standard_error / 2  # more temperatures have reduced the error
     assert 100 < estimate.ess < 1000
 
 
 def test_ais_standard_error_is_calibrated():
-    """Check that (log Z_hat - log Z) / s.e. has mean 0 and variance 1 over independent runs."""
+    """Check that the error of log Z, divided by its standard error, has mean 0 and variance 1 over independent runs."""
     model = random_grbm(4, 7)
     exact = model.log_partition().item()
     runs = [AIS(n_chains=300, n_betas=30).estimate(model, generator(seed)) for seed in range(300)]
@@ -49,8 +49,10 @@ def test_ais_standard_error_is_calibrated():
 
 @pytest.mark.parametrize("parametrisation", ["code", "paper"])
 def test_ais_is_exact_without_coupling(parametrisation):
-    """Compare with closed forms: the base model (W = c = 0), and c only, where each weight is prod_j (1 + exp c_j) /
-    2."""
+    """Compare AIS with closed forms for models without coupling (W = 0).
+
+    With c = 0, the model is the base model of AIS. With c only, each weight is prod_j (1 + exp c_j) / 2.
+    """
     model = random_grbm(4, 6, parametrisation)
     model.W.zero_()
     found = AIS(n_chains=4, n_betas=7).estimate(model, generator()).log_z
@@ -73,7 +75,8 @@ def test_ais_runs_in_the_models_type_and_by_its_generator():
 
 def test_error_and_effective_size_of_known_weights():
     weights = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=F64)
-    estimate = estimate_from_log_weights(weights.log() + 1000, 5.0)  # without a shift, exp would overflow
+    # without a shift, exp of these log-weights would overflow
+    estimate = estimate_from_log_weights(weights.log() + 1000, 5.0)
     assert estimate.log_z == pytest.approx(1005 + math.log(3))
     assert estimate.standard_error == pytest.approx(math.sqrt(14 / 3) / 3 / 2)
     assert estimate.ess == pytest.approx(144 / 50)
@@ -137,7 +140,7 @@ def test_fisher_equals_autograd(parametrisation):
 
 
 def bernoulli_posterior(model, seed):
-    """Return a posterior that differs from the exact one of a GRBM."""
+    """Return a posterior of a GRBM that differs from the exact posterior."""
     q = eb.BernoulliPosterior(v_dim=len(model.b), h_dim=model.h_dim).double().requires_grad_(False)
     q.linear.weight.copy_(model.coupling().T + normal(*q.linear.weight.shape, seed=seed))
     q.linear.bias.copy_(model.c + normal(*q.linear.bias.shape, seed=seed + 1))
@@ -176,18 +179,18 @@ def test_gaussian_divergences_are_those_of_the_two_laws():
     found = GaussianLatents(m, log_s).divergences(GaussianLatents(mean, log_std))
     q, p = (torch.distributions.Normal(a, b.exp()) for a, b in ((m, log_s), (mean, log_std)))
     torch.testing.assert_close(found["posterior_kl"], torch.distributions.kl_divergence(q, p).sum(-1))
-    # the difference of the scores of q and p at m + s e is slope e + offset
+    # At the point m + s e, the scores of q and p differ by slope * e + offset.
     slope = q.scale / p.variance - 1 / q.scale
     offset = (m - mean) / p.variance
     torch.testing.assert_close(found["posterior_fisher"], 0.5 * (slope.square() + offset.square()).sum(-1))
 
 
 def test_estimates_agree_with_the_closed_forms():
-    """Check that Monte Carlo estimates, for energies whose distribution is hidden behind a wrapper, are unbiased."""
+    """Check that Monte Carlo estimates agree with closed forms that a wrapper hides from the metric."""
     v = normal(200, 3)
     grbm = random_grbm(3, 6)
     q = bernoulli_posterior(grbm, seed=7)
-    q.temperature = 2.0  # relaxed latents would be far from binary ones
+    q.temperature = 2.0  # at this temperature, relaxed latents are far from binary ones
     exact = posterior_divergence(grbm, q, v)["posterior_kl"]
     estimate = posterior_divergence(MixtureEnergy(grbm), q, v, n_particles=1000)
     assert list(estimate) == ["posterior_kl"]
@@ -219,7 +222,7 @@ def test_metrics_say_nothing_where_they_do_not_apply():
         assert all(metric.compute(method, v, generator()) == {} for metric in METRICS)
     assert likelihood.compute(method_of(MixtureEnergy(grbm)), v, generator()) == {}
     assert FisherScore(max_differentiated=2).compute(method_of(MixtureEnergy(grbm)), v, generator()) == {}
-    assert fisher_score.compute(method_of(grbm), v, generator())  # a closed form has no upper limit of latents
+    assert fisher_score.compute(method_of(grbm), v, generator())  # the closed form of the GRBM gives a number
     for energy, posterior in ((grbm, None), (LatentOnly(grbm), bernoulli_posterior(grbm, seed=1))):
         assert divergence.compute(method_of(energy, posterior), v, generator()) == {}
 

@@ -1,4 +1,4 @@
-"""Detection of outliers: against the definition, at energies of any size, and in whole runs."""
+"""Tests of the detection of outliers: against its definition, for energies of any size, and in whole runs."""
 
 import pytest
 import torch
@@ -40,7 +40,8 @@ def test_detection_is_what_it_is_defined_to_be(rounded):
         outside = outside.round()
     found = detection(inside, outside)
     for name, value in by_definition(inside.double(), outside.double()).items():
-        assert found[name] == pytest.approx(value, abs=1e-6)  # torchmetrics divides in float32
+        # the tolerance is for torchmetrics, which divides in float32
+        assert found[name] == pytest.approx(value, abs=1e-6)
 
 
 def test_only_ranks_count_at_energies_of_any_size():
@@ -55,7 +56,8 @@ def test_only_ranks_count_at_energies_of_any_size():
 
 
 def test_a_model_of_the_data_finds_noise_and_constants():
-    model = eb.GaussianLatentModel(v_dim=9, h_dim=2)  # a standard normal distribution, except for a small W
+    # this model is a standard normal distribution, except for a small W
+    model = eb.GaussianLatentModel(v_dim=9, h_dim=2)
     v = 0.3 * torch.randn(400, 9, generator=torch.Generator().manual_seed(0))
     sets = {"noise": UniformNoise(low=-4, high=4), "flat": Constant(low=3, high=5), "none": None}
     found = OutOfDistribution(sets=sets).compute(method_of(model), v, torch.Generator().manual_seed(0))
@@ -77,7 +79,10 @@ class Given(OutlierSet):
     ("output", "sign", "bias"), [("softplus", -1, -200.0), ("tanh", 1, 20.0), ("sigmoid", -1, 20.0)]
 )
 def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(output, sign, bias):
-    """Use outputs that saturate: in float32, tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0."""
+    """Check the ranks of outliers with outputs that saturate.
+
+    In float32, tanh(20) and 1 / (1 + exp(-20)) are 1, and log(1 + exp(-200)) is 0.
+    """
     torch.manual_seed(0)
     energy = eb.SpectralEnergy(network=eb.MLP(sizes=[2, 4]), output=output, hidden=False).eval()
     with torch.no_grad():
@@ -93,8 +98,10 @@ def test_outliers_are_ranked_by_what_comes_before_an_output_that_saturates(outpu
 
 @pytest.mark.parametrize("posterior", [True, False], ids=["bound", "free energy"])
 def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
-    """Check that a set's numbers depend on the seed and its name, but not on the order of sets or on earlier random
-    numbers."""
+    """Check that the numbers of a set depend only on the seed and on the set's name.
+
+    They do not depend on the order of the sets or on earlier random numbers.
+    """
     torch.manual_seed(0)
     v = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
     energy = eb.DeepVectorEnergy if posterior else eb.GaussianLatentModel
@@ -110,7 +117,8 @@ def test_the_numbers_of_a_set_do_not_depend_on_the_others(posterior):
     assert numbers(*reversed(every), drawn=3) == whole
     assert {key: value for name in every for key, value in numbers(name).items()} == whole
     assert numbers("noise", seed=1)["auroc_noise"] != whole["auroc_noise"] != whole["auroc_more noise"]
-    # with the data as outliers: each set has its own latents, so that bounds have no ties
+    # If the data themselves are the outliers, free energies are equal and give exactly 0.5. Bounds are not equal,
+    # because each set has its own latents.
     assert (whole["auroc_data"] == pytest.approx(0.5, abs=1e-12)) == (not posterior)
 
 

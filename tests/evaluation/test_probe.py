@@ -1,4 +1,4 @@
-"""The linear probe: its features, the data for training and testing it, and where it does not apply."""
+"""Tests of the linear probe: its features, the data for training and testing it, and where it does not apply."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ SIZES = (1500, 30, 50)
 
 
 class Means(eb.Posterior):
-    """A posterior whose mean is a given function of v; nothing else of it is used."""
+    """A posterior whose mean is a given function of v; the tests use nothing else of it."""
 
     continuous = True
 
@@ -35,8 +35,10 @@ class Means(eb.Posterior):
 
 
 class Points(ArrayDataModule):
-    """Points in the plane, ten times wider along the first axis; the label is whether both coordinates have one
-    sign."""
+    """Points in the plane that are ten times wider along the first axis.
+
+    The label says whether both coordinates have the same sign.
+    """
 
     event_shape = (2,)
 
@@ -81,8 +83,10 @@ def test_the_probe_is_trained_on_training_examples_and_tested_on_the_given_split
 
 
 class Pictures(ImageDataModule):
-    """Images with one pixel of noise and one that gives the class; the labels of the 400 validation images are
-    wrong."""
+    """Images with one pixel of noise and one pixel that gives the class.
+
+    The labels of the 400 validation images are wrong.
+    """
 
     event_shape = image_shape = (1, 1, 2)
 
@@ -105,7 +109,8 @@ def test_validation_images_are_not_trained_on_where_they_are_asked_for(train_on_
     found = probe(second_pixel, data, "val")
     assert max(found["probe_accuracy"], found["probe_accuracy_pixels"]) < 0.05
     assert probe(second_pixel, data, "val", n_train=500) == found
-    # if test images are asked for, the probe is trained on all other images
+    # For test images, the probe is trained on all training images. With train_on_val=true, they contain the validation
+    # images, which have wrong labels.
     whole = probe(second_pixel, data, pixels=False)["probe_accuracy"]
     assert (whole > 0.95) == (not train_on_val)
 
@@ -123,9 +128,11 @@ def test_accuracies_on_real_digits_are_those_of_scikit_learn():
         "_pixels": lambda v: v,
         "_pixels_reduced": pca.transform,
     }.items():
-        svm = LinearSVC(random_state=0).fit(features(train), y)  # the dual problem, as in the published code
+        # scikit-learn chooses the primal problem for so many examples
+        svm = LinearSVC(random_state=0).fit(features(train), y)
         score = svm.score(features(test), answers)
-        assert found[f"probe_accuracy{suffix}"] == pytest.approx(score, abs=0.011)  # two of 197 images
+        assert found[f"probe_accuracy{suffix}"] == pytest.approx(score, abs=0.011)  # at most two of 197 images differ
+        # the authors' code solves the dual problem, which gives the same accuracy for the posterior means
         published = LinearProbe(dual=True, pixels=False).accuracy((features(train), features(test)), (y, answers))
         assert suffix or published == score
     assert 0.4 < found["probe_accuracy"] < found["probe_accuracy_pixels"]
@@ -143,5 +150,6 @@ def test_bytes_become_features_batch_by_batch_on_the_scale_of_the_model():
 
 def test_the_probe_gives_no_number_without_class_labels():
     assert probe(None, Points()) == {}
-    assert probe(product, Points(lambda v: (v > 0).long())) == {}  # two attributes
+    # these labels are two attributes of each point, and no classes
+    assert probe(product, Points(lambda v: (v > 0).long())) == {}
     assert probe(product, type("Unlabelled", (Points,), {"load_labels": lambda self: None})()) == {}

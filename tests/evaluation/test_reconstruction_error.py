@@ -1,4 +1,4 @@
-"""The metric of the reconstruction error, per pixel."""
+"""Tests of the metric of the reconstruction error per pixel."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Distances of samples from data: closed forms, one pass, several processes, refusals, points and runs."""
+"""Tests of distances between samples and data: closed forms, several processes, and sets that are refused."""
 
 import copy
 
@@ -75,7 +75,8 @@ def one_of_two(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     features = RandomFeatures()
     mark = folder / "mark"
-    twice = [values(quality(folder, features)) for _ in range(2)]  # computed at first, then read from the file
+    # The first call computes the features of the data, and the second call reads them from a file.
+    twice = [values(quality(folder, features)) for _ in range(2)]
     marked = first_rank_first(lambda: mark.exists() or mark.touch())
     torch.save({"values": twice, "n_seen": features.n_seen, "marked": marked}, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
@@ -89,10 +90,10 @@ def test_two_processes_compute_the_same_distances_as_one(tmp_path):
     for rank, left in enumerate(both):
         for found in left["values"]:
             assert found == pytest.approx(one, rel=1e-12)
-        # of the batches of 7 images, each process has every second: of 50 training images, and of 37 samples at each
-        # call
+        # Each process gets every second batch of 7 images: of the 50 training images once, and of the 37 samples at
+        # both calls.
         assert left["n_seen"] == (28 + 2 * 21, 22 + 2 * 16)[rank]
-    assert [left["marked"] for left in both] == [None, True]  # the second call found the file of the first
+    assert [left["marked"] for left in both] == [None, True]  # the second process found the file of the first
 
 
 @pytest.mark.parametrize("criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20)])

@@ -1,4 +1,4 @@
-"""The metric of the kernelised Stein discrepancy."""
+"""Tests of the metric of the kernelised Stein discrepancy."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Digests of files and of pages: what changes them and what does not, and what is read only once."""
+"""Tests of the digests of files and of their pages: what changes a digest, and which files are read only once."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_pages_have_digests_of_their_own_that_other_pages_do_not_change(read, tm
     save_pages(tmp_path / "set" / "b.tif", x[:2])
     both = read()
     assert both.source.tolist() == [0] * 5 + [1] * 2
-    assert both.digests()[5:] == before.digests()[:2]  # equal pages of two files
+    assert both.digests()[5:] == before.digests()[:2]  # equal pages of two files have equal digests
 
 
 def test_damaged_files_are_found_only_if_asked_and_pages_that_cannot_be_counted_are_not_lost(read, tmp_path):

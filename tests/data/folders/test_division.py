@@ -1,4 +1,4 @@
-"""Which split an image belongs to: by its content only, whatever its name and its neighbours."""
+"""Tests that the split of an image depends only on its content, not on its name or on other images."""
 
 import shutil
 
@@ -16,14 +16,14 @@ SIZES = {"val": 0.25, "test": 0.25}
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
-    """Return the files of twenty-four images."""
+    """Write twenty-four random images, and return their files."""
     folder = tmp_path_factory.mktemp("pool") / "all"
     write_images(folder, 24, suffix="bmp")
     return sorted(folder.iterdir())
 
 
 def placed(folder, files, names):
-    """A folder of these files under other names."""
+    """Copy files to a folder under other names, and return the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for file, name in zip(files, names, strict=True):
@@ -51,7 +51,7 @@ def test_added_removed_renamed_and_copied_images_move_no_other(kept, copies, nam
     assert len(some.pages) == len(chosen)
     assert all(splits[digest] == split for digest, split in own.items())  # a copy is in the split of its original
     in_order = [digest for digest in whole.digests if digest in own]
-    assert [*dict.fromkeys(some.digests)] == in_order  # nor does the order depend on names
+    assert [*dict.fromkeys(some.digests)] == in_order  # the order of the images does not depend on names either
 
 
 def test_a_split_without_a_folder_is_taken_from_training_and_repeated_images_are_told(pool, tmp_path):

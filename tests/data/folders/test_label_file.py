@@ -1,4 +1,4 @@
-"""Labels in a CSV file: headers or none, names or paths, and tables that do not fit."""
+"""Tests of labels in a CSV file: with or without a header, by name or by path, and tables that are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Folders as people have them: which are splits, which are classes, what is skipped and what is refused."""
+"""Tests of folders of images: which are splits, which are classes, what is skipped and what is refused."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_folders_of_usual_names_are_splits(names, expected, tmp_path):
     touch(tmp_path, *(f"{name}/a.png" for name in names), ".git/x", "__MACOSX/y", "read me.txt")
     assert splits(tmp_path) == expected
     assert splits(tmp_path, split_folders=False) == {"train": tmp_path.name}
-    assert {*list_images(tmp_path).classes} == {*names}  # classes, where they are no splits
+    assert {*list_images(tmp_path).classes} == {*names}  # without splits, the folders are classes
 
 
 def test_other_folders_are_classes(tmp_path):

@@ -1,4 +1,4 @@
-"""Criteria of samples against brute force, closed forms and other libraries."""
+"""Tests of the criteria that judge samples, against brute force, closed forms and other libraries."""
 
 import math
 from itertools import product
@@ -42,13 +42,13 @@ def prdc_by_definition(x, y, k=3, k_density=5):
 
 @pytest.mark.parametrize(("dim", "offset"), [(1, 1000.0), (9, 0.0)])
 def test_precision_recall_density_and_coverage_equal_their_definitions(dim, offset, monkeypatch):
-    # fewer samples than data, with a smaller spread and another mean
+    # There are fewer samples than data, with a smaller spread and another mean, so that precision and recall differ.
     x = 0.6 * normal(23, dim) + 0.7 + offset
     y = normal(31, dim, seed=1) + offset
     found = prdc(x, y)
     assert found == pytest.approx(prdc_by_definition(x, y), abs=1e-12)
     assert found["precision"] != found["recall"]
-    # small blocks of rows, so that there are several
+    # compute in small blocks of rows, so that there are several blocks
     monkeypatch.setattr("eblvm_lit.evaluation.criteria.neighbours.ELEMENTS", 150)
     assert prdc(x, y) == found
 
@@ -62,7 +62,7 @@ def test_samples_are_compared_with_the_first_examples_where_a_number_is_given(ki
 
 @pytest.mark.parametrize("offset", [0.0, 1e7])
 def test_equal_sets_have_precision_recall_and_coverage_one(offset):
-    x = normal(60, 40) + offset  # far from the origin, distances have rounding errors
+    x = normal(60, 40) + offset  # far from the origin, computed distances have rounding errors
     found = prdc(x, x.clone())
     assert (found["precision"], found["recall"], found["coverage"]) == (1, 1, 1)
     assert found["density"] == pytest.approx(6 / 5)  # each ball contains its k neighbours and its centre
@@ -101,7 +101,8 @@ def kid(x, y):
 
 @pytest.mark.parametrize(("discrepancy", "k"), [(mmd, kernel), (kid, cubic)], ids=["mmd", "kid"])
 def test_the_discrepancy_is_unbiased(discrepancy, k):
-    # compare the mean over all sets of two points, for two distributions on two points, with their exact discrepancy
+    # Take two distributions on two points. Compare the mean of the estimate over all sets of two points with the exact
+    # discrepancy of the distributions.
     points = normal(2, 3)
     p = (0.3, 0.7)
     q = (0.8, 0.2)
@@ -120,7 +121,7 @@ def test_inception_score_is_one_for_uniform_and_the_number_of_classes_for_certai
     for logits, expected in ((undecided, 1), (sure, 5), (sure[:1].expand(20, 5), 1)):
         found = InceptionScore(n_splits=1).compute(set_of(normal(20, 2), logits), None, TITLES)
         assert found == {"inception_score": pytest.approx(expected, abs=1e-9), "inception_score_std": 0}
-    # both parts of two either have equal labels (score 1) or not (2)
+    # Each of the two splits has two images. If their labels are equal, its score is 1, and otherwise 2.
     logits = torch.tensor([[100.0, 0], [100, 0], [0, 100], [0, 100]])
     seeds = [InceptionScore(n_splits=2, seed=i).compute(set_of(normal(4, 2), logits), None, TITLES) for i in range(9)]
     assert {round(x["inception_score"], 9) for x in seeds} == {1, 2}

@@ -1,4 +1,4 @@
-"""Networks whose features compare samples with data: against the libraries, their weights, and cached features."""
+"""Tests of networks whose features compare samples with data: their values, weights and cached features."""
 
 from itertools import product
 from pickle import UnpicklingError
@@ -39,7 +39,7 @@ def inception(weights):
 def test_features_are_those_of_torchmetrics_without_antialiasing(inception, weights):
     from torchmetrics.image.fid import NoTrainInceptionV3
 
-    # the image is larger than the network's input, and rough, so that antialiasing would change the result
+    # The image is rough and larger than the network's input, so that antialiasing would change the result.
     images = torch.randint(256, (1, 3, 400, 400), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     options = {"name": "x", "features_list": ["2048"], "feature_extractor_weights_path": str(weights)}
     theirs = NoTrainInceptionV3(**options, antialias=False)
@@ -99,13 +99,15 @@ def test_the_transformer_without_layer_scale_is_that_of_torchvision():
 
 def test_position_embeddings_of_another_grid_are_resized_and_the_class_keeps_its_own():
     network = small_transformer()
-    network.pos_embed.data[:, 1:] = torch.arange(5.0).repeat(5)[None, :, None]  # a ramp from left to right
+    # the embeddings are a ramp from left to right
+    network.pos_embed.data[:, 1:] = torch.arange(5.0).repeat(5)[None, :, None]
     found = network.positions(4)
     assert found.shape == (1, 17, 128)
     torch.testing.assert_close(found[:, 0], network.pos_embed[:, 0])
     rows = found[0, 1:, 0].view(4, 4)
     torch.testing.assert_close(rows, rows[:1].expand(4, 4))
-    middle = rows[0, 1:3]  # inside the grid, bicubic interpolation keeps a ramp, with its slope times 5 / 4.1
+    # Inside of the grid, bicubic interpolation keeps the ramp and multiplies its slope by 5 / 4.1.
+    middle = rows[0, 1:3]
     torch.testing.assert_close(middle, (torch.tensor([1.0, 2.0]) + 0.5) * 5 / 4.1 - 0.5, rtol=0.02, atol=0.02)
 
 
@@ -187,14 +189,14 @@ def test_the_classifier_knows_the_digits(trained, digits):
 def test_the_classifier_is_a_function_of_its_seed_and_trained_once(trained, digits, tmp_path, monkeypatch):
     first, second, other = (classifier(tmp_path / str(i), n_steps=3, seed=i // 2) for i in range(3))
     first.prepare(digits)
-    with torch.no_grad():  # without gradients, as in the computation of metrics
+    with torch.no_grad():  # prepare without gradients, as metrics do
         second.prepare(digits)
     other.prepare(digits)
     third = classifier(tmp_path / "1", n_steps=3)
     third.path(digits).write_bytes(b"")
     third.prepare(digits)
     assert first.fingerprint == second.fingerprint == third.fingerprint != other.fingerprint
-    # the classifier must not be trained again
+    # A cached classifier must not be trained again, so that the test removes the training function.
     monkeypatch.setattr("eblvm_lit.evaluation.features.classifier.fit", None)
     again = classifier(trained.cache_dir)
     again.prepare(digits)
@@ -228,5 +230,6 @@ def test_features_of_data_are_computed_once_and_other_data_have_another_file(tmp
     assert anew == 40
     assert torch.equal(known.gaussian.covariance, made.gaussian.covariance)
     assert looked_at()[0] == 0
-    others = {"shift": 1}, {"seed": 1}, {"n_max": 39}, {"split": "test"}  # shift: one value of one image is different
+    # Each of these changes needs another file; a shift changes one value of one image.
+    others = {"shift": 1}, {"seed": 1}, {"n_max": 39}, {"split": "test"}
     assert len({path, *(looked_at(**other)[2] for other in others)}) == 5

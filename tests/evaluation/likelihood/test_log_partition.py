@@ -1,4 +1,4 @@
-"""Estimates of log Z by Hamiltonian AIS and by quadrature, against enumeration, closed forms and each other."""
+"""Tests of estimates of log Z by Hamiltonian AIS and by quadrature, against enumeration and closed forms."""
 
 import math
 from types import SimpleNamespace
@@ -27,12 +27,12 @@ from helpers.models import (
 
 
 def quartic(x):
-    """Compute U = (x^2 - 1)^2 + x / 2, summed over dimensions, which has two wells that are not normal."""
+    """Compute the energy (x^2 - 1)^2 + x / 2, summed over dimensions, which has two unequal wells."""
     return ((x.square() - 1).square() + 0.5 * x).sum(-1)
 
 
 class Bowl(eb.VisibleEnergy):
-    """The energy of N(0, std^2 I) without its constant."""
+    """The energy of N(0, std^2 I) without its normalising constant."""
 
     def __init__(self, dim, std=1.0):
         super().__init__()
@@ -44,7 +44,7 @@ class Bowl(eb.VisibleEnergy):
 
 
 class Quartic(eb.VisibleEnergy):
-    """The quartic energy in three variables, too many for a grid."""
+    """The quartic energy in three variables, which are too many for a grid."""
 
     event_shape = (3,)
 
@@ -92,12 +92,13 @@ def test_the_base_is_the_normal_distribution_of_the_examples():
     torch.testing.assert_close(base.root @ base.root.T, torch.cov(v.T))
     torch.testing.assert_close(base.whiten(base.colour(v)), v)
     truth = torch.distributions.MultivariateNormal(base.mean, scale_tril=base.root)
-    expected = truth.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)  # this is -log Z at every point
+    # this sum equals -log Z of the base at every point
+    expected = truth.log_prob(v) + 0.5 * base.whiten(v).square().sum(-1)
     torch.testing.assert_close(expected, torch.full_like(expected, -base.log_partition()))
 
 
 def test_data_with_constant_values_do_not_bias_log_z():
-    # a pixel that is always 0 in the data does not tell how wide the model is there
+    # A pixel that is always 0 in the data does not tell how wide the model is along this pixel.
     v = normal(500, 4)
     v[:, :2] = 0
     found = eb.HamiltonianAIS(n_chains=200, n_betas=200).estimate(Bowl(4, std=0.3), v, generator(3))
@@ -125,14 +126,19 @@ def test_a_model_that_is_the_base_has_equal_weights_and_its_own_log_z():
 
 
 def wavy(x):
-    """Compute U = 0.45 x^2 + 1.5 cos(2 x), summed: its weights have finite moments in both directions."""
+    """Compute the energy 0.45 x^2 + 1.5 cos(2 x), summed over dimensions.
+
+    The weights of annealing between it and a normal distribution have finite moments in both directions.
+    """
     return (0.45 * x.square() + 1.5 * (2 * x).cos()).sum(-1)
 
 
 @pytest.mark.parametrize("n_betas", [2, 4])
 def test_the_mean_weight_is_unbiased_in_both_directions(n_betas):
-    """Use few temperatures, so that the weights have a large variance and only their means Z / Z_0 and Z_0 / Z are
-    right."""
+    """Check the mean weights of annealing with few temperatures.
+
+    The weights have a large variance, so that only their means, Z / Z_0 and Z_0 / Z, are right.
+    """
     axis = torch.linspace(-9, 9, 36001, dtype=F64)
     g = generator(4)
     n = 40_000
@@ -254,7 +260,7 @@ def test_quadrature_finds_a_model_that_is_wider_than_the_data(std):
 
 def test_quadrature_says_where_log_z_grows_with_the_box(caplog):
     model = Bowl(2)
-    # the free energy is constant along a line to infinity
+    # the free energy is constant along a line to infinity, so that log Z is infinite
     model.free_energy = lambda v: 2 * (v[:, 0] - 0.6 * v[:, 1] + 0.1).square()
     assert eb.VisibleQuadrature(n_nodes=21).log_partition(model, normal(9, 2)) == math.inf
     assert len(caplog.records) == 1
@@ -274,7 +280,7 @@ def test_a_deep_energy_of_the_plane_has_the_log_z_of_quadrature():
 
 @pytest.fixture(scope="module")
 def joint():
-    """Return a model of v and h, its free energy and log Z by quadrature, and points."""
+    """Return a joint energy of v and h, its marginal and its log Z by quadrature, and points v."""
     model = ConfinedJoint()
     v = normal(400, 2)
     marginal = eb.QuadratureMarginal(energy=model, half_width=12.0, n_nodes=201)
@@ -318,7 +324,7 @@ def test_the_log_likelihood_says_how_it_was_found(joint):
         assert metric.describe(method, None) == {"log_likelihood": words}
         found = metric.compute(method, x, generator())
         assert "log_likelihood" in found
-        if hasattr(energy, "log_partition"):  # an exact log Z is preferred to estimates that need further parts
+        if hasattr(energy, "log_partition"):  # an exact log Z is used even if estimates are possible
             assert known.compute(method, x, generator()) == found
         else:
             assert known.compute(method, x, generator()) == known.describe(method, None) == {}
@@ -344,7 +350,8 @@ def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
         model = random_gaussian_model(3, 3)
     joint = LatentOnly(model)
     joint.continuous = True
-    v = 4 * model.sample_exact(50, generator())  # latents far from N(0, I), so that F has most of the error
+    # At these points the latents are far from N(0, I), so that F(v) has most of the error.
+    v = 4 * model.sample_exact(50, generator())
     exact_value = -float(model.free_energy(v).mean()) - exact(model)
     ais = eb.HamiltonianAIS(n_chains=400, n_betas=20, base="standard", n_adapting=20)
     metric = eb.LogLikelihood(hamiltonian_ais=ais)
@@ -359,9 +366,9 @@ def test_the_error_of_the_log_likelihood_is_its_spread_over_seeds():
 def test_the_jackknife_removes_the_bias_of_a_log_of_few_weights():
     std = 0.5
     n = 100_000
-    one, other = std * normal(2, n) + std**2 / 2  # the values of -log w, where E[w] = 1, so that F = 0
+    one, other = std * normal(2, n) + std**2 / 2  # values of -log w with E[w] = 1, so that the exact F is 0
     value, error = jackknife(one, other)
-    assert abs(value) < 4 * error + std**4 / 4  # the remaining bias is of the next order
+    assert abs(value) < 4 * error + std**4 / 4  # the bias that remains is of the next order, std^4 / 4
     assert float(one.mean()) > 20 * error
 
 

@@ -1,4 +1,4 @@
-"""The log-likelihood of models of every noise level by their own log Z: closed forms, quadrature, bounds, images."""
+"""Tests of the log-likelihood of models of every noise level, which estimate their own log Z."""
 
 import math
 from types import SimpleNamespace
@@ -24,7 +24,10 @@ RANGE = NoiseRange(mean=0.3, std=1.4)
 
 
 class Narrower(eb.VisibleEnergy):
-    """F'(x) = 0.5 a |z|^2 + c of scaled inputs x = (z, level), with a density and a log Z known at every level."""
+    """The energy F'(x) = 0.5 a |z|^2 + c of scaled inputs x = (z, level).
+
+    The density and log Z of its model are known at every level.
+    """
 
     def __init__(self, d, a=0.8, c=2.5):
         super().__init__()
@@ -42,7 +45,7 @@ def narrower(shape):
 
 
 def normal_of(model):
-    """Return the density of one coordinate of the data under ``narrower``."""
+    """Return the density of one coordinate of the data under the model that ``narrower`` returns."""
     return torch.distributions.Normal(0.3, math.sqrt((1.4**2 + model.level) / 1.8))
 
 
@@ -89,7 +92,8 @@ def joint_model():
     inner = randomise(eb.DeepVectorEnergy(v_dim=2, h_dim=1, head_dim=4, widths=[5]), 0.4)
     energy = NoiseConditionalEnergy(energy=inner, v_shape=[1], noise_range=RANGE)
     linear = randomise(eb.LinearGaussianPosterior(v_dim=2, h_dim=1), 0.1)
-    torch.nn.init.constant_(linear.log_std, 1.0)  # wider than p(h|v), so that weights have a finite variance
+    # this posterior is wider than p(h|v), so that importance weights have a finite variance
+    torch.nn.init.constant_(linear.log_std, 1.0)
     return energy, NoiseConditionalPosterior(posterior=linear, noise_range=RANGE)
 
 
@@ -132,7 +136,8 @@ def test_a_joint_energy_without_its_posterior_has_no_own_log_z():
 
 def test_bits_per_dimension_are_those_of_bytes_with_uniform_noise():
     model = narrower([1, 2, 3])
-    raw = torch.randint(5, (4000, 1, 2, 3), generator=generator()).to(torch.uint8)  # few values, so that noise counts
+    # few different values, so that the uniform noise matters
+    raw = torch.randint(5, (4000, 1, 2, 3), generator=generator()).to(torch.uint8)
     data = SimpleNamespace(
         splits=Splits(raw, raw, raw),
         as_float=lambda v: (v.double() / 2 - 1) if v.dtype == torch.uint8 else v,
@@ -142,7 +147,7 @@ def test_bits_per_dimension_are_those_of_bytes_with_uniform_noise():
     found = eb.LogLikelihood().evaluate(method_of(model), data, "test", generator())
     p = normal_of(model)
     mean = p.log_prob(data.as_float(raw)).mean() - 0.5**2 / 12 / (2 * p.variance)
-    own = (found["log_z"] + 3 * math.log(1.8) + 2.5) / 6  # the error of the estimate of log Z
+    own = (found["log_z"] + 3 * math.log(1.8) + 2.5) / 6  # the error of the estimated log Z, per dimension
     bits = -(mean.item() - own + math.log(0.5)) / math.log(2)
     assert found["bits_per_dimension"] == pytest.approx(bits, abs=4e-3)
     assert eb.LogLikelihood().evaluate(method_of(model), data, "val", generator()) == {}

@@ -1,4 +1,4 @@
-"""Metrics of models of points in the plane: log Z and divergences by quadrature, and the modes found by samples."""
+"""Tests of metrics of models of points in the plane: log Z and divergences by quadrature, and modes."""
 
 import math
 
@@ -61,7 +61,7 @@ def test_the_divergence_of_the_truth_is_zero_whatever_the_constant(data):
 
 
 def test_the_divergence_of_two_normal_distributions_has_its_closed_form():
-    # KL(N(0, s^2 I) || N(m, I)) = s^2 - 1 + |m|^2 / 2 - 2 log s
+    # The closed form in two dimensions is KL(N(0, s^2 I) || N(m, I)) = s^2 - 1 + |m|^2 / 2 - 2 log s.
     class Normal(Blobs):
         sample_name = "normal"
         bounds = ((-4.0, 4.0), (-4.0, 4.0))
@@ -145,7 +145,7 @@ def test_a_mode_outside_without_mass_changes_nothing():
 def test_data_without_known_density_or_modes_give_no_numbers():
     metric = eb.PlaneQuadrature(n_cells=30)
     data = eb.Moons()
-    # the density of the data is unknown
+    # the density of these data is unknown, so that there is no divergence
     assert list(numbers(metric, eb.GRBM(v_dim=2, h_dim=3), data)) == ["quadrature_log_likelihood"]
     for data_set, energy in ((eb.Digits(), eb.GRBM(v_dim=64, h_dim=3)), (data, None)):
         assert numbers(metric, energy, data_set) == numbers(Modes(), energy, data_set) == {}
@@ -164,14 +164,16 @@ def test_the_truth_has_all_modes_and_a_collapsed_model_lacks_those_it_lost():
     data = TwentyFiveGaussians()
     whole = numbers(Modes(**QUICK), mixture(data.centres), data)
     assert whole["modes"] == 25
-    # A normal distribution has the probability 1 - exp(-9/2) within 3 deviations; Langevin's steps widen it a little.
+    # A sample of a normal distribution in the plane is within 3 standard deviations with probability 1 - exp(-9/2). The
+    # steps of Langevin dynamics widen the distribution a little.
     assert 0.97 < whole["samples_at_modes"] < 0.995
-    # the modes have cells of equal size, and equally many chains start in each
+    # The modes have cells of equal size, and equally many chains start in each cell.
     assert whole["rarest_mode"] > 1 - 5 * (25 / 1250) ** 0.5
     lost = numbers(Modes(**QUICK), mixture(data.centres[:20]), data)
     assert (lost["modes"], lost["rarest_mode"]) == (20, 0)
     wide = numbers(Modes(**QUICK), mixture(data.centres, std=0.2), data)
-    assert wide["samples_at_modes"] < 0.4  # 1 - exp(-(3 / 4)^2 / 2) = 0.245
+    # a sample is within 3 / 4 standard deviations of its mode with probability 1 - exp(-(3 / 4)^2 / 2) = 0.245
+    assert wide["samples_at_modes"] < 0.4
 
 
 def test_one_gaussian_finds_no_mode_and_the_truth_finds_all():
@@ -198,7 +200,7 @@ def test_the_share_of_one_gaussian_is_that_of_its_samples():
     found = gaussian_shares(data)
     drawn, truth = (shares_of_modes(x, *modes) for x in (gaussian.sample((n,)), v))
     torch.testing.assert_close(found, drawn, rtol=0.02, atol=5 * (drawn.max().item() / n) ** 0.5)
-    assert (truth > 1.7 * found).all()  # samples of the data themselves find every mode many times
+    assert (truth > 1.7 * found).all()  # samples of the data themselves are near each mode far more often
 
 
 def test_shares_are_counts_within_some_deviations():

@@ -1,4 +1,4 @@
-"""The study of the unrolled hypergradient's bias, on a GRBM whose true hypergradient is known."""
+"""Tests of the study of the unrolled hypergradient's bias, on a GRBM whose true hypergradient is known."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -31,7 +31,8 @@ def test_the_reference_is_the_gradient_of_exact_score_matching(method, v):
     noise = study.draw(method, v, torch.Generator().manual_seed(2))
     theta, phi = (tree_map(torch.Tensor.double, params_of(m)) for m in (method.energy, method.posterior))
     best, reference = study.reference(study.problem(method, v, noise), theta, phi)
-    # The posterior's family contains the true one, so that phi* gives p(h|v) and the surrogate score is the marginal's.
+    # The family of the posterior contains p(h|v). So q(h|v) equals p(h|v) at phi*, and the surrogate score equals the
+    # marginal score.
     torch.testing.assert_close(best["linear.weight"], theta["W"].T, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(best["linear.bias"], theta["c"], rtol=1e-6, atol=1e-6)
     known, gradient = study.exact_reference(method, v, noise, theta, phi)
@@ -56,7 +57,7 @@ def test_the_bias_falls_with_n_and_phi_approaches_with_k(method, v):
     counts = (5, 20, 50, 80)
     at_optimum = [found[f"hypergradient_bias_optimum_n{n}"] for n in counts]
     rates = [(b / a) ** (1 / (m - n)) for (a, b), (n, m) in zip(pairwise(at_optimum), pairwise(counts), strict=True)]
-    assert max(rates) < 0.8  # the error is geometric in N, with one rate, as the theorem says
+    assert max(rates) < 0.8  # as the theorem says, the error decreases geometrically in N, with one rate
     assert max(rates) - min(rates) < 0.05
     assert found["hypergradient_bias_k100_n5"] < found["hypergradient_bias_k0_n5"]
 
@@ -75,7 +76,7 @@ def test_whitened_descent_is_as_fast_where_inputs_are_far_from_white(method, v):
     for name in ("hypergradient_bias_optimum_n40", "hypergradient_bias_k20_n40"):
         assert found[True][name] < 0.2 * found[False][name]
     assert found[True]["phi_distance_k20"] < found[False]["phi_distance_k20"]
-    # without an unrolled step the kind of descent makes no difference
+    # Without an unrolled step, the kind of descent makes no difference.
     assert found[True]["hypergradient_bias_k0_n0"] == pytest.approx(found[False]["hypergradient_bias_k0_n0"])
 
 
@@ -87,7 +88,8 @@ def test_from_a_uniform_posterior_the_bias_falls_with_k_and_with_n(method, v):
     found = study.compute(method, v, torch.Generator().manual_seed(2))
     best = params_of(method.energy)
     norm = torch.cat([best["W"].flatten(), best["c"]]).norm()
-    assert found["phi_distance_k0"] == pytest.approx(float(norm), rel=1e-5)  # phi starts at zero
+    # phi starts at zero, so that its distance is the norm of the best phi
+    assert found["phi_distance_k0"] == pytest.approx(float(norm), rel=1e-5)
     biases = torch.tensor([[found[f"hypergradient_bias_k{k}_n{n}"] for k in steps] for n in unrolls])
     assert (biases.diff(dim=0) <= 0).all()
     assert (biases.diff(dim=1) <= 0).all()

@@ -1,4 +1,4 @@
-"""The metric of the hypergradient's error: exact references, and its values for estimates with a known error."""
+"""Tests of the metric of the hypergradient's error: exact references, and estimates with a known error."""
 
 from types import SimpleNamespace
 
@@ -84,7 +84,8 @@ def test_a_grid_too_small_for_the_latents_gives_a_warning_and_no_number(caplog):
     method = bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=2), eb.FixedPoint())
     assert evaluate(method, half_width=0.01, n_nodes=5) == {}
     assert "hypergradient_error" in caplog.text
-    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])  # more latents than a grid can have
+    # three latents are too many for the metric's grid
+    energy = eb.DeepVectorEnergy(v_dim=V_DIM, h_dim=3, head_dim=6, widths=[5, 4])
     assert evaluate(bism(energy, eb.LinearGaussianPosterior(v_dim=V_DIM, h_dim=3), eb.FixedPoint())) == {}
 
 

@@ -1,4 +1,4 @@
-"""The study of the bias of variational scores, on models with closed forms."""
+"""Tests of the study of the bias of variational scores, on models with closed forms."""
 
 import pytest
 import torch
