@@ -85,7 +85,7 @@ class Dual(Objective):
         if not hasattr(network, "of_data"):
             raise ConfigError(
                 f"{type(network).__name__} does not know the noise level, which objective=dual needs: use a model such "
-                "as model=dual_points, or NoiseConditionalEnergy around yours."
+                "as model=noise_conditional, or NoiseConditionalEnergy around yours."
             )
         return network.of_data()
 

@@ -69,7 +69,6 @@ class OwnLogPartition:
             False
         """
         bounded = isinstance(energy, AtLevel) and isinstance(posterior, PosteriorAtLevel)
-        bounded = isinstance(energy, AtLevel) and isinstance(posterior, PosteriorAtLevel)
         return bounded or (isinstance(energy, MarginalAtLevel) and energy.every_level.shares_log_z)
 
     @torch.no_grad()
