@@ -104,12 +104,25 @@ def test_each_level_is_uniform_in_its_logarithm_within_the_range():
     assert apart.std() == pytest.approx(3.0 * math.sqrt(2), rel=5 / math.sqrt(2 * len(apart)) + 0.1)  # 0.1: the ends
 
 
-def test_levels_lie_closer_together_in_more_dimensions_by_default():
+def test_each_example_has_a_spread_of_its_own_by_default():
     energy = NoiseConditionalFreeEnergy(
         energy=eb.MLPEnergy(v_dim=17, widths=[4]), v_shape=[16], noise_range=NoiseRange()
     )
-    assert levels_of(energy).spread == 0.5
-    assert "J = 3, spread 0.5, weight 1" in levels_of(energy).title
+    method = levels_of(energy)
+    smallest = 0.5  # 2 / sqrt(16)
+    spreads = method.spreads(torch.zeros(20_000, 16), 12.0, keyed_generator(0))
+    # The logarithm of a spread in units of its range has the mean 1/2 and the standard deviation 1/sqrt(12).
+    position = (spreads / smallest).log() / math.log(12.0 / smallest)
+    assert 0 <= position.min() < 0.001
+    assert 0.999 < position.max() <= 1
+    assert position.mean() == pytest.approx(0.5, abs=5 / math.sqrt(12 * 20_000))
+    assert position.std() == pytest.approx(1 / math.sqrt(12), rel=5 / math.sqrt(2 * 20_000))
+
+
+def test_the_title_names_the_numbers():
+    energy = KnownMixture([[0.0, 0.0]], [1.0])
+    assert "J = 3, spread of all sizes, weight 1" in levels_of(energy).title
+    assert "J = 2, spread 0.5, weight 1" in levels_of(energy, n_levels=2, spread=0.5).title
     assert levels_of(energy).parts.energy.level == energy.noise_range.t_min
 
 
