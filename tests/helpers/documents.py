@@ -64,7 +64,7 @@ def commands(page):
 
 
 def files(page, folder):
-    """Write the files that a page shows, those of its blocks with the marker ``write: NAME``, into a folder."""
+    """Write the files that a page shows into a folder: the blocks of the page with the marker ``write: NAME``."""
     for block in blocks(page, "python", "yaml"):
         if block.marker.startswith("write: "):
             write(block, folder)

@@ -215,9 +215,9 @@ def marked(node, steps=()):
 
 
 def places(cfg, keys):
-    """Find the places of a resolved configuration from which a run reads the values of some keys.
+    """Find where the values of some keys stand in a configuration after its interpolations have been resolved.
 
-    A value can then be changed without resolving the configuration again.
+    A run reads them there, so a value can be changed without resolving the configuration again.
     """
     cfg = copy.deepcopy(cfg)
     for key in keys:

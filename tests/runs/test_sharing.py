@@ -131,7 +131,7 @@ def built(*overrides):
 
 
 def said_of(quantity):
-    """Return the value of a quantity of a model, or the message of the error that refuses it."""
+    """Compute a quantity of a model, and return its value, or the error message if the model does not have it."""
     try:
         return quantity()
     except ConfigError as error:

@@ -4,8 +4,8 @@ import pytest
 
 from eblvm_lit.utils.incidental import COPIES, LENGTH_AND_TESTS, is_incidental
 
-# For each key: whether it may differ between runs that a report pools, between a job and a finished job that replaces
-# it, and between a run and the checkpoint that it resumes.
+# For each key: whether it may differ between two runs that a report pools; between a job of a sweep and a finished job
+# whose result is used instead of running the job; and between a run and the checkpoint that it resumes.
 KEYS = {
     "threads": (True, True, True),
     "method.compile": (True, True, True),
