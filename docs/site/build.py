@@ -62,7 +62,7 @@ def notebook(path):
 
 
 def copies(pages):
-    """Return the files outside of docs/ that pages link to, as text, which browsers show, by their paths in the site."""
+    """Return the files outside of docs/ that pages link to, as text that browsers show, by their paths in the site."""
     found = {}
     for uri, text in pages.items():
         for _, link, _ in LINK.findall(text):
