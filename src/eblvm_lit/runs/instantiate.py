@@ -88,7 +88,8 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     """
     plain = to_plain(node, path)
     refuse_interpolations(plain, path)
-    resolve, checked = _resolver(path, packages), dict[str, type]()
+    resolve = _resolver(path, packages)
+    checked: dict[str, type] = {}
     key_of = functools.partial(typed_key, node, path)
     part = check_arguments(plain, lambda name: checked.setdefault(name, resolve(name)), key_of)
     if kind is not None and not isinstance(part, kind):
