@@ -1,4 +1,5 @@
-"""Conditional samples and completions: known moments of every kind of chain, and the model's state meanwhile."""
+"""Tests of conditional samples and completions: their moments for every kind of chain, and the eval mode of the
+model."""
 
 import math
 from collections import Counter
@@ -19,12 +20,13 @@ from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import check_moments, generator
 
 N = 2000  # the number of chains of a sampler, unless a test gives another one
-STEP = 0.5  # their step size
+STEP = 0.5  # the step size of these samplers
 DOUBLE = torch.float64
 
 
 def stationary(precision):
-    """Return the stationary covariance of x <- x - e^2 / 2 P (x - m) + e N, given P^-1 and the step size."""
+    """Return the stationary covariance of the chain x <- x - e^2 / 2 P (x - m) + e N, for a precision P and e =
+    STEP."""
     return torch.linalg.inv(precision - STEP**2 / 4 * precision @ precision)
 
 
@@ -79,7 +81,10 @@ def test_interpolation_is_linear_and_row_by_row():
 
 
 def test_with_shared_noise_only_latents_make_a_difference():
-    """Compare chains with their latents: the dynamics of a Gaussian are linear, so that differences are linear, too."""
+    """Compare chains at interpolated latents with the interpolation of chains at the corners.
+
+    They are equal, because the dynamics of a Gaussian model are linear and the chains share their noise.
+    """
     model = gaussian()
     corners = torch.randn(3, 2, dtype=DOUBLE, generator=generator())
     square, line = draw_between(few(7), model, [corners, corners[:2]], 4, seed=1)
@@ -97,7 +102,8 @@ def test_without_shared_noise_chains_begin_between_the_images():
     torch.testing.assert_close(square, interpolate(images, 4), rtol=0, atol=1e-10)
     equal = torch.zeros(2, 2, dtype=DOUBLE), torch.zeros(2, 4, dtype=DOUBLE)
     (line,) = draw_between(few(), model, [equal[0]], 4, seed=0, images=[equal[1]])
-    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3  # chains with equal latents and noise would be equal
+    # These chains have equal latents and equal starts. If they also shared their noise, they would be equal.
+    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3
 
 
 KEEP = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE)
@@ -131,7 +137,7 @@ def test_completions_have_the_moments_of_the_conditional(kind):
 
 
 def exact_moves(n_steps, **options):
-    """Build dynamics that draw latents and accept moves, so that the step size causes no bias."""
+    """Build a sampler that accepts or rejects its moves, so that the step size causes no bias."""
     return eb.Sampler(dynamics=eb.GibbsLangevin(n_steps=n_steps, n_moves=3, step_size=0.9, **options))
 
 
@@ -224,7 +230,7 @@ def test_chains_run_where_gradients_are_switched_off_and_leave_no_graph():
 
 
 def short_samplers():
-    """Return all samplers, with few steps."""
+    """Return samplers with every class of dynamics, each with few steps."""
     dynamics = [
         eb.AnnealedLangevin(n_hot=1, n_falling=1, n_cold=1, step_size=0.01, denoise_std=0.1),
         eb.GibbsLangevin(n_steps=2, step_size=0.01, denoise_std=0.1),
@@ -264,7 +270,7 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
                 assert found.isfinite().all()
                 assert "inpaint" not in name or torch.equal(found == v, keep == 1)
                 done[name] += 1
-    # Gibbs chains cannot be conditioned on latents; only these and GibbsLangevin need p(h|v)
+    # Gibbs chains cannot be conditioned on latents. Only Gibbs chains and GibbsLangevin need p(h|v).
     known = isinstance(energy, eb.ConditionalEnergy)
     assert {done[name] for name in ("visible", "between", "inpaint at h")} == {8 if known else 7}
     assert done["inpaint"] == (8 if known else 6)
