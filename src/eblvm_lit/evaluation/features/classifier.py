@@ -107,7 +107,7 @@ class ClassifierFeatures(FeatureExtractor):
             self._network, self.accuracy = first_rank_first(lambda: self.trained(data))
         self._network.requires_grad_(False).eval()
         # labels in two dimensions are attributes, for which the network has no class logits: an image may have several
-        self.classifies = data.labels.train.dim() == 1
+        self.classifies = cast(Splits, data.labels).train.dim() == 1
         self.fingerprint = digest(self._network)
         words = type(data).__name__, "" if self.version is None else f" (version {self.version} of this package)"
         log.info("The classifier of %s%s predicts %.2f %% of the test labels.", *words, 100 * self.accuracy)
