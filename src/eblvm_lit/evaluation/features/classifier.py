@@ -109,7 +109,7 @@ class ClassifierFeatures(FeatureExtractor):
         # labels in two dimensions are attributes, for which the network has no class logits: an image may have several
         self.classifies = cast(Splits, data.labels).train.dim() == 1
         self.fingerprint = digest(self._network)
-        words = type(data).__name__, "" if self.version is None else f" (version {self.version} of this package)"
+        words = type(data).__name__, "" if self.version is None else f" (version {self.version})"
         log.info("The classifier of %s%s predicts %.2f %% of the test labels.", *words, 100 * self.accuracy)
 
     @torch.no_grad()
