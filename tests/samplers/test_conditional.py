@@ -10,13 +10,17 @@ import torch
 from torch import nn
 
 import eblvm_lit as eb
-from cases import ENERGIES, VISIBLE_ENERGIES
+from cases import ENERGIES, VISIBLE_ENERGIES, at_every_level
 from eblvm_lit.core.eval_mode import eval_mode
+from eblvm_lit.core.noise_levels import NoiseRange, join_level
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel, NoiseConditionalFreeEnergy
 from eblvm_lit.samplers.conditional import draw_between, draw_visible, inpaint, interpolate
-from eblvm_lit.samplers.dynamics import Dynamics
+from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.sampler import of_every_level
 from helpers.annealing import Hidden, few, gaussian, sampler
+from helpers.known_mixture import KnownMixture, Zero
 from helpers.models import check_moments, generator
 
 N = 2000  # the number of chains of a sampler, unless a test gives another one
@@ -272,9 +276,81 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
                 done[name] += 1
     # Gibbs chains cannot be conditioned on latents. Only Gibbs chains and GibbsLangevin need p(h|v).
     known = isinstance(energy, eb.ConditionalEnergy)
-    assert {done[name] for name in ("visible", "between", "inpaint at h")} == {8 if known else 7}
-    assert done["inpaint"] == (8 if known else 6)
+    # The probability flow needs a model of every level, and a joint energy that is given h, or a free energy.
+    levels = isinstance(energy, AtLevel | MarginalAtLevel)
+    assert done["visible"] == done["between"] == 7 + known + isinstance(energy, AtLevel)
+    assert done["inpaint at h"] == 7 + known + levels
+    assert done["inpaint"] == (8 if known else 6) + isinstance(energy, MarginalAtLevel)
     assert done["sample"] >= (6 if known else 4)
+
+
+def test_the_flow_of_independent_coordinates_is_the_same_with_and_without_kept_ones():
+    energy = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=NoiseRange(std=1.4)).double().of_data()
+    draw = eb.Sampler(dynamics=ProbabilityFlow(n_steps=5))
+    free = draw.draw(energy, range(4), seed=3)
+    v = torch.tensor([0.0, 0.2], dtype=DOUBLE).expand(4, 2)
+    completed = inpaint(draw, energy, v, torch.tensor([0.0, 1.0]).expand(4, 2), seed=3)
+    torch.testing.assert_close(completed[:, 0], free[:, 0])
+    assert torch.equal(completed[:, 1], v[:, 1])
+
+
+def test_kept_pixels_have_the_noise_of_the_level():
+    """Record the points at which the flow evaluates the energy: kept coordinates lie on the line v + sigma eps."""
+    seen = []
+
+    def energy(v, log_level):
+        seen.append((v.detach().clone(), (log_level / 2).exp()))
+        return 0.5 * v.square().sum(1)
+
+    v = torch.full((3, 2), 0.2, dtype=DOUBLE)
+    moving = torch.tensor([1.0, 0.0], dtype=DOUBLE).expand(3, 2)
+    chains = Chains(energy, (v,), moving=(moving,), noise_range=NoiseRange(std=1.4))
+    ProbabilityFlow(n_steps=4).end(chains, SampleNoise(0, range(3)))
+    eps = torch.stack([(x[:, 1] - 0.2) / sigma for x, sigma in seen])
+    torch.testing.assert_close(eps, eps[:1].expand_as(eps))
+    assert eps[0].abs().min() > 1e-3
+    assert len(seen) == 8
+
+
+def test_corrections_leave_the_distribution_given_kept_coordinates_invariant():
+    """Start at p(v_1 | v_2) of a noised mixture of two overlapping normal distributions."""
+    centres = torch.tensor([[-0.6, -0.3], [0.6, 0.3]], dtype=DOUBLE)
+    energy = KnownMixture(centres, [0.5, 0.5]).double()
+    sigma = 0.4
+    kept = 0.2
+    variance = 0.3**2 + sigma**2
+    shares = (-(kept - centres[:, 1]).square() / (2 * variance)).softmax(0)
+    g = generator()
+    which = torch.multinomial(shares, N, replacement=True, generator=g)
+    first = centres[which, 0] + math.sqrt(variance) * torch.randn(N, generator=g, dtype=DOUBLE)
+    v = torch.stack([first, torch.full_like(first, kept)], 1)
+    moving = torch.tensor([1.0, 0.0], dtype=DOUBLE).expand(N, 2)
+    chains = of_every_level(energy.of_data(), None, v)._replace(moving=(moving,))
+    flow = ProbabilityFlow(n_corrections=40, correction_size=1.5)
+    numbers = SampleNoise(0, range(N)).steps(flow.n_corrections, 2, 1, dtype=DOUBLE)
+    moved = flow.corrected(chains, v, sigma, numbers)
+    assert torch.equal(moved[:, 1], v[:, 1])
+    assert (moved[:, 0] != first).double().mean() > 0.99
+    mean = shares @ centres[:, 0]
+    total = variance + shares @ centres[:, 0].square() - mean**2
+    assert mean > 0.1
+    assert moved[:, 0].mean() == pytest.approx(float(mean), abs=5 * math.sqrt(total / N))
+    assert moved[:, 0].var() == pytest.approx(float(total), rel=5 * math.sqrt(2 / N))
+
+
+def test_the_flow_given_latents_follows_the_energy_at_these_latents_and_every_level():
+    torch.manual_seed(0)
+    model = at_every_level().double()
+    h = torch.randn(4, model.h_dim, dtype=DOUBLE)
+    flow = ProbabilityFlow(n_steps=8)
+    noise = SampleNoise(3, range(4))
+    start = flow.start(tuple(model.v_shape), noise, dtype=DOUBLE)
+    chains = Chains(lambda v, log_level: model.energy(join_level(v, log_level), h), (start,))
+    (expected,) = flow.end(chains._replace(noise_range=model.noise_range), noise)
+    draw = eb.Sampler(dynamics=flow)
+    torch.testing.assert_close(draw_visible(draw, model.of_data(), h, seed=3), expected)
+    # A chain starts at the largest level, so that the starts that other dynamics would take are not used.
+    torch.testing.assert_close(draw_visible(draw, model.of_data(), h, seed=3, start=0 * expected), expected)
 
 
 def test_an_object_that_is_no_sampler_of_chains_is_named():
