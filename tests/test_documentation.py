@@ -535,6 +535,18 @@ def test_the_site_can_draw_every_formula():
         mathml(r"\unheard x")
 
 
+def test_a_page_has_its_formulas_as_mathml_and_its_code_as_it_is():
+    pytest.importorskip("latex2mathml", reason="the site needs the extra docs")
+    drawn = runpy.run_path(str(DOCS / "site" / "formulas.py"))["drawn"]
+    code = "```bash\necho $HOME $PATH\n```\n\nUse `$a$`, ``$b` $c``, \\$5 or 5 $ and 6 $.\n"
+    assert drawn(code) == code
+    page = drawn("# Title\n\n$$E =\nv$$\n\nIt is $h$, not `$h$`.\n")
+    head, display, sentence = page.strip().split("\n\n")
+    assert head == "# Title"
+    assert re.fullmatch(r'<div class="formula"><math [^>]*display="block">.*</math></div>', display)
+    assert re.fullmatch(r'It is <span class="formula"><math [^>]*inline.*</math></span>, not `\$h\$`\.', sentence)
+
+
 # --- the same commands, shortened and run -----------------------------------------------------------------
 
 # A command is not run if one of its words ends like a key of this table, whose value is the reason.
