@@ -81,9 +81,10 @@ class HeldOutClasses(
         """Evaluate a method on a split; see :meth:`Metric.evaluate`."""
         if not data.held_out_classes or split != "test":
             return {}
-        labels = cast(Splits, data.labels)
-        classes = labels_of_classes(data.held_out_classes, labels, data.class_names)
-        outliers = torch.isin(labels.test, classes).to(method.device)
+        classes = labels_of_classes(data.held_out_classes, data.load_labels(), data.class_names)
+        outliers = torch.isin(cast(Splits, data.labels).test, classes).to(method.device)
+        if not outliers.any():  # max_examples has kept none of them
+            return {}
         v = data.as_float(data.splits.test).to(device=method.device, dtype=method.dtype)
         found = {}
         for suffix, parts in parts_at_levels(method.parts, self.levels).items():

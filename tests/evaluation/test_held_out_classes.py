@@ -8,7 +8,7 @@ import torch
 import eblvm_lit as eb
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.digits import Digits
-from eblvm_lit.evaluation.held_out import HeldOutClasses, parts_by_score
+from eblvm_lit.evaluation.held_out_classes import HeldOutClasses, parts_by_score
 from eblvm_lit.evaluation.outlier_score import outlier_score
 from eblvm_lit.methods.parts import MethodParts
 from helpers.models import LatentOnly, method_of, normal, random_gaussian_model
