@@ -53,7 +53,10 @@ class GibbsChain(NegativePhase):
         return {"v": energy.event_shape} if self.keeps_visible else {"h": (energy.h_dim,)}
 
     def weighted(self) -> GibbsChain:
-        """Return a copy that stores v instead of h, because the free energy F(v) varies less than E(v, h)."""
+        """Return a copy of the chain for weighted samples, which stores v instead of h.
+
+        The weights of the samples are then ratios of exp(-F(v)), which vary less than ratios of exp(-E(v, h)).
+        """
         chain = copy.copy(self)
         chain.keeps_visible = True
         return chain
