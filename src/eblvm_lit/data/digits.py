@@ -1,8 +1,11 @@
 """The handwritten digits of 8 x 8 pixels in scikit-learn: real data that need no download."""
 
-from __future__ import annotations
-
+# There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
+# other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
+# of the subclass, and some names in such strings may be unknown there.
 import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -17,6 +20,7 @@ SIZES = (1400, 200, 197)
 MAX_VALUE = 16
 
 
+@dataclass(kw_only=True, eq=False)
 class Digits(ArrayDataModule):
     """The digits of scikit-learn as flat vectors, with a fixed shuffle and fixed splits.
 
@@ -25,6 +29,10 @@ class Digits(ArrayDataModule):
     Reference: ``sklearn.datasets.load_digits`` (the test set of UCI's "Optical Recognition of Handwritten
     Digits"). Splits are of shape (1400, 64), (200, 64) and (197, 64), float32; the split does not depend on a seed. The
     labels are the digits.
+
+    Args:
+        held_out_classes: The digits that training and validation leave out. They remain in the test split, as outliers.
+        batch_size, eval_batch_size, seed: As in the base class.
 
     Example:
         >>> data = Digits()
@@ -35,6 +43,8 @@ class Digits(ArrayDataModule):
 
     event_shape = (64,)
     image_shape = (1, 8, 8)
+
+    held_out_classes: Sequence[int | str] = ()
 
     def load(self) -> Splits:
         """Read the digits from scikit-learn's files and split them."""
