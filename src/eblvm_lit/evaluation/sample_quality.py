@@ -43,7 +43,7 @@ class SampleQuality(
         n_samples_at_validation: Number of the model's images at each validation.
     """
 
-    needs = "images (the metric `points` needs vectors), and a model or a generator that can be sampled"
+    needs = "what its source of images needs"  # the page of all metrics shows `needs` of the source instead
     collective = True
 
     def __init__(
