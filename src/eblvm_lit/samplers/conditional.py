@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.tensors import tensor_of
-from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy, is_movable
+from eblvm_lit.energies.base import Energy, GibbsEnergy, MarginalEnergy, is_movable
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.sample_noise import SampleNoise
@@ -65,7 +65,7 @@ def draw_visible(
             "energy E(v, h)."
         )
     h = h.to(tensor_of(energy, h.device))
-    conditional = energy if isinstance(energy, ConditionalEnergy) else None
+    conditional = energy if isinstance(energy, GibbsEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         # v is drawn even if a start is given, so that the noise of the steps is the same in both cases.
@@ -153,7 +153,7 @@ def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool
     The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v).
     """
     if dynamics is not None and "gibbs" in dynamics.kinds:
-        return isinstance(energy, ConditionalEnergy)
+        return isinstance(energy, GibbsEnergy)
     return is_movable(energy)
 
 
@@ -210,7 +210,7 @@ def inpaint(
     dynamics = sampler.dynamics
     v = v.to(p)
     missing = 1 - keep.to(p)
-    conditional = energy if isinstance(energy, ConditionalEnergy) else None
+    conditional = energy if isinstance(energy, GibbsEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         moving = missing[rows]

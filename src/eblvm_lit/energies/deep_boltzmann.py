@@ -1,0 +1,119 @@
+"""The deep Boltzmann machine (DBM) of binary visible units and two layers of binary latent units."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+from torch import Tensor, nn
+
+from eblvm_lit.energies.binary_layers import BinaryEnergy, Layers
+
+__all__ = ["DeepBoltzmannMachine"]
+
+
+class DeepBoltzmannMachine(BinaryEnergy):
+    r"""The energy of binary visible units v and latents h = (h_1, h_2) in two layers, all of them bits.
+
+    .. math:: E(v, h) = -v^\top W_1 h_1 - h_1^\top W_2 h_2 - a^\top v - n_1^\top h_1 - n_2^\top h_2
+
+    with the biases :math:`a = b - W_1 \tfrac12`, :math:`n_1 = c_1 - W_1^\top \alpha - W_2 \tfrac12` and
+    :math:`n_2 = c_2 - W_2^\top \tfrac12`; see :class:`~eblvm_lit.energies.binary_layers.BinaryEnergy`. The groups are
+    x = h_1 and y = (v, h_2). p(h|v) has no closed form. The mean-field posterior :math:`q(h|v) = \prod_j
+    \mathrm{Bernoulli}(h_j; \mu_j)` maximises the bound
+
+    .. math:: -F(v) \ge -E(v, \mu) + H(q), \qquad \mu_1 = \mathrm{sigmoid}(n_1 + W_1^\top v + W_2 \mu_2), \;
+        \mu_2 = \mathrm{sigmoid}(n_2 + W_2^\top \mu_1)
+
+    where :math:`E_q[E(v, h)] = E(v, \mu)`, because E is linear in each latent. Each update of one layer raises the
+    bound. Reference: Salakhutdinov and Hinton 2009, sections 2 and 3.
+
+    Args:
+        v_dim: The number of visible units d.
+        widths: The numbers of latent units (m_1, m_2) of the two layers.
+        n_mean_field: The number of updates of both layers by which mu is computed.
+        weight_scale: The standard deviation of the initial entries of W_1 and W_2.
+
+    Example:
+        >>> dbm = DeepBoltzmannMachine(v_dim=4, widths=[3, 2])
+        >>> dbm.energy(torch.zeros(5, 4), torch.zeros(7, 5, 5)).shape, dbm.free_energy_bound(torch.zeros(5, 4)).shape
+        (torch.Size([7, 5]), torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        *,
+        v_dim: PositiveInt,
+        widths: tuple[PositiveInt, PositiveInt],
+        n_mean_field: PositiveInt = 10,
+        weight_scale: NonNegativeFloat = 0.01,
+    ) -> None:
+        super().__init__(v_dim=v_dim, h_dim=sum(widths))
+        first, second = self.widths = (*widths,)
+        self.n_mean_field = n_mean_field
+        self.W1 = nn.Parameter(weight_scale * torch.randn(v_dim, first))
+        self.W2 = nn.Parameter(weight_scale * torch.randn(first, second))
+        self.c1 = nn.Parameter(torch.zeros(first))
+        self.c2 = nn.Parameter(torch.zeros(second))
+
+    def layers(self) -> Layers:
+        """Return the energy with x = h_1 and y = (v, h_2)."""
+        visible = self.b - 0.5 * self.W1.sum(1)
+        first = self.c1 - self.v_offset @ self.W1 - 0.5 * self.W2.sum(1)
+        second = self.c2 - 0.5 * self.W2.sum(0)
+        return Layers(first, torch.cat([self.W1.T, self.W2], 1), torch.cat([visible, second]))
+
+    def coupling(self) -> Tensor:
+        """Return W_1, shape (d, m_1)."""
+        return self.W1
+
+    def base_biases(self, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Return zeros for h_1, and b with zeros for h_2."""
+        return torch.zeros_like(self.c1), torch.cat([b, torch.zeros_like(self.c2)])
+
+    def visible_of(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the first d bits of y."""
+        return y[..., : len(self.b)]
+
+    def energy(self, v: Tensor, h: Tensor) -> Tensor:
+        """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m_1 + m_2)."""
+        first, second = h.split(self.widths, -1)
+        layers = self.layers()
+        y = torch.cat([v.expand(*h.shape[:-1], -1), second], -1)
+        return -(y @ layers.n) - (first * (layers.a + y @ layers.U.T)).sum(-1)
+
+    def first_logits(self, v: Tensor, second: Tensor) -> Tensor:
+        """Compute the logits of p(h_1 = 1 | v, h_2), shape (B, m_1), for v (B, d) and h_2 (B, m_2)."""
+        return self.c1 + (v - self.v_offset) @ self.W1 + (second - 0.5) @ self.W2.T
+
+    def second_logits(self, first: Tensor) -> Tensor:
+        """Compute the logits of p(h_2 = 1 | h_1), shape (B, m_2), for h_1 (B, m_1)."""
+        return self.c2 + (first - 0.5) @ self.W2
+
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """Compute the means mu of the mean-field posterior, shape (B, m_1 + m_2)."""
+        second = v.new_full((len(v), self.widths[1]), 0.5)
+        first = self.first_logits(v, second).sigmoid()
+        for _ in range(self.n_mean_field):
+            second = self.second_logits(first).sigmoid()
+            first = self.first_logits(v, second).sigmoid()
+        return torch.cat([first, second], -1)
+
+    def start_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """Return the means of the mean-field posterior, which need no noise."""
+        return self.latent_mean(v)
+
+    def move_latent(self, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:
+        """Draw h_1 ~ p(h_1|v, h_2) and then h_2 ~ p(h_2|h_1), for h (B, m_1 + m_2) and uniform noise of its shape."""
+        u_first, u_second = noise.split(self.widths, -1)
+        first = (u_first < self.first_logits(v, h[..., self.widths[0] :]).sigmoid()).to(noise.dtype)
+        second = (u_second < self.second_logits(first).sigmoid()).to(noise.dtype)
+        return torch.cat([first, second], -1)
+
+    def visible_mean(self, h: Tensor) -> Tensor:
+        """Compute the probabilities p(v = 1 | h_1), shape (*L, B, d), for h (*L, B, m_1 + m_2)."""
+        return (self.b + (h[..., : self.widths[0]] - 0.5) @ self.W1.T).sigmoid()
+
+    def free_energy_bound(self, v: Tensor) -> Tensor:
+        """Compute E(v, mu) - H(q), an upper bound of the free energy F(v) by the mean-field posterior, shape (B,)."""
+        mu = self.latent_mean(v)
+        return self.energy(v, mu) - (torch.special.entr(mu) + torch.special.entr(1 - mu)).sum(-1)
