@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.base import Splits
+from eblvm_lit.data.images import BinarizableData
 
 __all__ = ["Digits"]
 
@@ -17,7 +19,8 @@ SIZES = (1400, 200, 197)
 MAX_VALUE = 16
 
 
-class Digits(ArrayDataModule):
+@dataclass(kw_only=True, eq=False)
+class Digits(BinarizableData):
     """The digits of scikit-learn as flat vectors, with a fixed shuffle and fixed splits.
 
         v = x / 16 in [0, 1]^64
@@ -25,6 +28,10 @@ class Digits(ArrayDataModule):
     Reference: ``sklearn.datasets.load_digits`` (the test set of UCI's "Optical Recognition of Handwritten
     Digits"). Splits are of shape (1400, 64), (200, 64) and (197, 64), float32; the split does not depend on a seed. The
     labels are the digits.
+
+    Args:
+        binarize: How grey values become bits; see :class:`~eblvm_lit.data.images.BinarizableData`.
+        batch_size, eval_batch_size, seed: As in the base class.
 
     Example:
         >>> data = Digits()
@@ -38,7 +45,8 @@ class Digits(ArrayDataModule):
 
     def load(self) -> Splits:
         """Read the digits from scikit-learn's files and split them."""
-        return Splits(*(part.float() / MAX_VALUE for part in split("data")))
+        grey = split("data")._asdict().items()
+        return Splits(*(self.binarised(part.float() / MAX_VALUE, name) for name, part in grey))
 
     def load_labels(self) -> Splits:
         """Return the digits, in {0..9}, as labels."""

@@ -20,10 +20,9 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import DataError
 
-__all__ = ["Binarize", "ImageDataModule", "Images", "PixelData", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
+__all__ = ["BinarizableData", "ImageDataModule", "Images", "PixelData", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
 
 ValueRange = Literal["unit", "symmetric"]
-Binarize = Literal["stochastic", "threshold"]
 CHUNK = 4096
 
 
@@ -41,23 +40,23 @@ class Images(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class PixelData(ArrayDataModule):
-    """The base class of data that may be images, with options for their range of values and for random mirroring.
+class BinarizableData(ArrayDataModule):
+    """The base class of data whose grey values can become bits.
 
     Args:
-        value_range: The range of the values of v.
         binarize: How grey values become bits, for energies of binary v; None keeps the grey values. ``stochastic``: a
             pixel is 1 with a probability that is its grey value in [0, 1]. These bits are drawn once, and are the same
             in all runs. ``threshold``: a pixel is 1 if its grey value is above 1/2. Reference: Salakhutdinov and Murray
             2008, section 5.
-        flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
-            mirrored depends only on the seed and the iteration.
-        batch_size, eval_batch_size, seed: As in the base class; the seed is also that of the flips.
+        batch_size, eval_batch_size, seed: As in the base class.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> Digits(binarize="threshold").binarised(torch.tensor([0.2, 0.5, 0.7]), "train")
+        tensor([0., 0., 1.])
     """
 
-    value_range: ValueRange = "unit"
-    binarize: Binarize | None = None
-    flip: bool = False
+    binarize: Literal["stochastic", "threshold"] | None = None
 
     def binarised(self, pixels: torch.Tensor, split: str) -> torch.Tensor:
         """Convert pixels to the values of black and white by ``binarize``, if it is set.
@@ -78,6 +77,22 @@ class PixelData(ArrayDataModule):
             limit = 0.5 if self.binarize == "threshold" else torch.rand(part.shape, generator=generator)
             found.append((part > white * limit).to(part.dtype) * white)
         return torch.cat(found)
+
+
+@dataclass(kw_only=True, eq=False)
+class PixelData(BinarizableData):
+    """The base class of data that may be images, with options for their range of values and for random mirroring.
+
+    Args:
+        value_range: The range of the values of v.
+        binarize: As in the base class.
+        flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
+            mirrored depends only on the seed and the iteration.
+        batch_size, eval_batch_size, seed: As in the base class; the seed is also that of the flips.
+    """
+
+    value_range: ValueRange = "unit"
+    flip: bool = False
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """Convert a batch of bytes to float32 values in ``value_range``; floats stay unchanged."""
@@ -115,7 +130,7 @@ class ImageDataModule(PixelData):
     Args:
         root: Folder of the files; missing files are downloaded to it.
         value_range: The range of the values of v.
-        binarize: How grey values become bits, for energies of binary v: see :class:`PixelData`.
+        binarize: How grey values become bits, for energies of binary v: see :class:`BinarizableData`.
         flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
             mirrored depends only on the seed and the iteration.
         val_size: Number of validation images, or their fraction, such as 0.1, of all images that are not test images.

@@ -16,9 +16,9 @@ __all__ = ["BernoulliRBM"]
 class BernoulliRBM(BinaryEnergy, ConditionalEnergy):
     r"""The energy of binary visible units v and binary latent units h that are independent given each other.
 
-    .. math:: E(v, h) = -v^\top W h - a^\top v - n^\top h, \quad a = b - W \tfrac12, \; n = c - W^\top \alpha
+    .. math:: E(v, h) = -(v - \alpha)^\top W (h - \tfrac12) - b^\top v - c^\top h
 
-    with the parameters W, b and c, and the mean :math:`\alpha` of the training examples; see
+    with the mean :math:`\alpha` of the training examples; see
     :class:`~eblvm_lit.energies.binary_layers.BinaryEnergy`. Reference: Salakhutdinov and Murray 2008, section 2.
 
     Args:
@@ -39,7 +39,8 @@ class BernoulliRBM(BinaryEnergy, ConditionalEnergy):
 
     def layers(self) -> Layers:
         """Return the energy with x = v and y = h."""
-        return Layers(self.b - 0.5 * self.W.sum(1), self.W, self.c - self.v_offset @ self.W)
+        pull = self.v_offset @ self.W
+        return Layers(self.b - 0.5 * self.W.sum(1), self.W, self.c - pull, -0.5 * pull.sum())
 
     def coupling(self) -> Tensor:
         """Return W, shape (d, m)."""
@@ -55,14 +56,15 @@ class BernoulliRBM(BinaryEnergy, ConditionalEnergy):
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m)."""
-        return -(v @ self.layers().a) - (h * self.latent_logits(v)).sum(-1)
+        return -(v @ self.b) - h @ self.c - ((h - 0.5) * ((v - self.v_offset) @ self.W)).sum(-1)
 
     def free_energy(self, v: Tensor) -> Tensor:
         r"""Compute the free energy F(v), shape (B,).
 
-        .. math:: F(v) = -a^\top v - \sum_j \log(1 + e^{n_j + (W^\top v)_j})
+        .. math:: F(v) = -b^\top v + \sum_j \tfrac12 z_j - \log(1 + e^{c_j + z_j}), \quad z = W^\top (v - \alpha)
         """
-        return -(v @ self.layers().a) - softplus(self.latent_logits(v)).sum(-1)
+        z = (v - self.v_offset) @ self.W
+        return -(v @ self.b) + (0.5 * z - softplus(self.c + z)).sum(-1)
 
     def latent_logits(self, v: Tensor) -> Tensor:
         r"""Compute the logits of p(h=1|v), :math:`c + W^\top (v - \alpha)`, shape (B, m)."""

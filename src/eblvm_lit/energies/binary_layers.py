@@ -40,21 +40,23 @@ def flip(logits: Tensor, generator: torch.Generator) -> Tensor:
 class Layers(NamedTuple):
     r"""The energy of two groups of bits x and y, which are coupled only to each other.
 
-    .. math:: E(x, y) = -a^\top x - n^\top y - x^\top U y
+    .. math:: E(x, y) = e - a^\top x - n^\top y - x^\top U y
 
     Attributes:
         a: The biases of x, shape (X,).
         U: The couplings, shape (X, Y).
         n: The biases of y, shape (Y,).
+        e: The constant, a scalar.
     """
 
     a: Tensor
     U: Tensor
     n: Tensor
+    e: Tensor
 
     def free_energy(self, x: Tensor) -> Tensor:
         """Compute -log sum_y exp(-E(x, y)), shape (*L,), for x (*L, X)."""
-        return -(x @ self.a) - softplus(self.n + x @ self.U).sum(-1)
+        return self.e - x @ self.a - softplus(self.n + x @ self.U).sum(-1)
 
     def draw_other(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Draw y ~ p(y|x), shape (*L, Y), for x (*L, X)."""
@@ -62,7 +64,7 @@ class Layers(NamedTuple):
 
     def swapped(self) -> Layers:
         """Return the same energy with the names x and y exchanged."""
-        return Layers(self.n, self.U.T, self.a)
+        return Layers(self.n, self.U.T, self.a, self.e)
 
 
 class BinaryEnergy(GibbsEnergy):
@@ -71,11 +73,10 @@ class BinaryEnergy(GibbsEnergy):
     Units of the same group are independent given the other group, so that Gibbs sweeps draw one group at a time, and
     log Z is a sum over the states of the smaller group.
 
-    Biases are stored relative to offsets, the mean :math:`\alpha` of v and 1/2 for latents, because the gradients of
-    the weights are then less correlated with those of the biases. The biases of the energy are, for a coupling W of v
-    and h, :math:`b - W \tfrac12` and :math:`c - W^\top \alpha`. Training starts at :math:`\alpha` = the mean of the
-    training examples and b = its logit. Reference: Montavon and Mueller 2012, "Deep Boltzmann machines and the
-    centering trick", section 2.
+    Offsets are subtracted from the units in products, the mean :math:`\alpha` of v and 1/2 of latents, because the
+    gradients of the weights are then less correlated with those of the biases. The family of distributions is the same
+    as without offsets. Training starts at :math:`\alpha` = the mean of the training examples and b = its logit.
+    Reference: Montavon and Mueller 2012, "Deep Boltzmann machines and the centering trick", section 2.
 
     Args:
         v_dim: The number of visible units d.

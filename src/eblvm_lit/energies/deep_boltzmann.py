@@ -7,6 +7,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.energies.binary_layers import BinaryEnergy, Layers
+from eblvm_lit.errors import ConfigError
 
 __all__ = ["DeepBoltzmannMachine"]
 
@@ -14,27 +15,31 @@ __all__ = ["DeepBoltzmannMachine"]
 class DeepBoltzmannMachine(BinaryEnergy):
     r"""The energy of binary visible units v and latents h = (h_1, h_2) in two layers, all of them bits.
 
-    .. math:: E(v, h) = -v^\top W_1 h_1 - h_1^\top W_2 h_2 - a^\top v - n_1^\top h_1 - n_2^\top h_2
+    .. math:: E(v, h) = -(v - \alpha)^\top W_1 (h_1 - \tfrac12) - (h_1 - \tfrac12)^\top W_2 (h_2 - \tfrac12)
+        - b^\top v - c_1^\top h_1 - c_2^\top h_2
 
-    with the biases :math:`a = b - W_1 \tfrac12`, :math:`n_1 = c_1 - W_1^\top \alpha - W_2 \tfrac12` and
-    :math:`n_2 = c_2 - W_2^\top \tfrac12`; see :class:`~eblvm_lit.energies.binary_layers.BinaryEnergy`. The groups are
-    x = h_1 and y = (v, h_2). p(h|v) has no closed form. The mean-field posterior :math:`q(h|v) = \prod_j
+    with the mean :math:`\alpha` of the training examples; see
+    :class:`~eblvm_lit.energies.binary_layers.BinaryEnergy`. The groups are x = h_1 and y = (v, h_2). p(h|v) has no closed form. The mean-field posterior :math:`q(h|v) = \prod_j
     \mathrm{Bernoulli}(h_j; \mu_j)` maximises the bound
 
-    .. math:: -F(v) \ge -E(v, \mu) + H(q), \qquad \mu_1 = \mathrm{sigmoid}(n_1 + W_1^\top v + W_2 \mu_2), \;
-        \mu_2 = \mathrm{sigmoid}(n_2 + W_2^\top \mu_1)
+    .. math:: -F(v) \ge -E(v, \mu) + H(q), \qquad \mu_1 = \mathrm{sigmoid}(c_1 + W_1^\top (v - \alpha) + W_2 (\mu_2 - \tfrac12)), \;
+        \mu_2 = \mathrm{sigmoid}(c_2 + W_2^\top (\mu_1 - \tfrac12))
 
     where :math:`E_q[E(v, h)] = E(v, \mu)`, because E is linear in each latent. Each update of one layer raises the
     bound. Reference: Salakhutdinov and Hinton 2009, sections 2 and 3.
 
     Args:
         v_dim: The number of visible units d.
-        widths: The numbers of latent units (m_1, m_2) of the two layers.
+        h_dim: The number of latent units of both layers.
+        h1_dim: The number of those in the first layer.
         n_mean_field: The number of updates of both layers by which mu is computed.
         weight_scale: The standard deviation of the initial entries of W_1 and W_2.
 
+    Raises:
+        ConfigError: If no latents are left to the second layer.
+
     Example:
-        >>> dbm = DeepBoltzmannMachine(v_dim=4, widths=[3, 2])
+        >>> dbm = DeepBoltzmannMachine(v_dim=4, h_dim=5, h1_dim=3)
         >>> dbm.energy(torch.zeros(5, 4), torch.zeros(7, 5, 5)).shape, dbm.free_energy_bound(torch.zeros(5, 4)).shape
         (torch.Size([7, 5]), torch.Size([5]))
     """
@@ -43,12 +48,15 @@ class DeepBoltzmannMachine(BinaryEnergy):
         self,
         *,
         v_dim: PositiveInt,
-        widths: tuple[PositiveInt, PositiveInt],
+        h_dim: PositiveInt,
+        h1_dim: PositiveInt,
         n_mean_field: PositiveInt = 10,
         weight_scale: NonNegativeFloat = 0.01,
     ) -> None:
-        super().__init__(v_dim=v_dim, h_dim=sum(widths))
-        first, second = self.widths = (*widths,)
+        super().__init__(v_dim=v_dim, h_dim=h_dim)
+        if h1_dim >= h_dim:
+            raise ConfigError(f"The first layer has h1_dim={h1_dim} of h_dim={h_dim} latents: leave some to the second.")
+        first, second = self.widths = (h1_dim, h_dim - h1_dim)
         self.n_mean_field = n_mean_field
         self.W1 = nn.Parameter(weight_scale * torch.randn(v_dim, first))
         self.W2 = nn.Parameter(weight_scale * torch.randn(first, second))
@@ -57,10 +65,9 @@ class DeepBoltzmannMachine(BinaryEnergy):
 
     def layers(self) -> Layers:
         """Return the energy with x = h_1 and y = (v, h_2)."""
-        visible = self.b - 0.5 * self.W1.sum(1)
-        first = self.c1 - self.v_offset @ self.W1 - 0.5 * self.W2.sum(1)
-        second = self.c2 - 0.5 * self.W2.sum(0)
-        return Layers(first, torch.cat([self.W1.T, self.W2], 1), torch.cat([visible, second]))
+        pull = self.v_offset @ self.W1 + 0.5 * self.W2.sum(1)
+        others = torch.cat([self.b - 0.5 * self.W1.sum(1), self.c2 - 0.5 * self.W2.sum(0)])
+        return Layers(self.c1 - pull, torch.cat([self.W1.T, self.W2], 1), others, -0.5 * pull.sum())
 
     def coupling(self) -> Tensor:
         """Return W_1, shape (d, m_1)."""
@@ -77,9 +84,8 @@ class DeepBoltzmannMachine(BinaryEnergy):
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m_1 + m_2)."""
         first, second = h.split(self.widths, -1)
-        layers = self.layers()
-        y = torch.cat([v.expand(*h.shape[:-1], -1), second], -1)
-        return -(y @ layers.n) - (first * (layers.a + y @ layers.U.T)).sum(-1)
+        field = (v - self.v_offset) @ self.W1 + (second - 0.5) @ self.W2.T
+        return -(v @ self.b) - first @ self.c1 - second @ self.c2 - ((first - 0.5) * field).sum(-1)
 
     def first_logits(self, v: Tensor, second: Tensor) -> Tensor:
         """Compute the logits of p(h_1 = 1 | v, h_2), shape (B, m_1), for v (B, d) and h_2 (B, m_2)."""

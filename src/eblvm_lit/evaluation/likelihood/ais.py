@@ -162,7 +162,7 @@ class BinaryPath(Path):
     r"""The path of a model of bits with the couplings beta U, and biases between those of the base and of the model.
 
     .. math:: a(\beta) = (1 - \beta) a_0 + \beta a, \quad n(\beta) = (1 - \beta) n_0 + \beta n, \qquad
-        \log Z_0 = \sum_i \log(1 + e^{a_{0i}}) + \sum_j \log(1 + e^{n_{0j}})
+        \log Z_0 = -e + \sum_i \log(1 + e^{a_{0i}}) + \sum_j \log(1 + e^{n_{0j}})
 
     The base has latents that are 1 with probability 1/2, and independent v with the means of the given examples, or
     with the model's own biases if there are no examples. Reference: Salakhutdinov and Murray 2008, section 4.2
@@ -175,7 +175,7 @@ class BinaryPath(Path):
         b = energy.visible_of(layers.a, layers.n) if v is None else smoothed_mean([v]).logit().to(energy.b)
         self.layers = layers
         self.a, self.n = energy.base_biases(b)
-        self.log_z_base = sum(float(softplus(biases.double()).sum()) for biases in (self.a, self.n))
+        self.log_z_base = sum(float(softplus(biases.double()).sum()) for biases in (self.a, self.n)) - float(layers.e)
 
     def start(self, n: int, generator: torch.Generator, *, exact: bool) -> None:
         """Start n chains; see :meth:`Path.start`."""
