@@ -150,11 +150,12 @@ def draw_between(
 def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
     """Return whether the dynamics can draw missing pixels of images under this energy.
 
-    The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v).
+    The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v). If v is binary, it
+    must be one that Gibbs sweeps can sample.
     """
     if dynamics is not None and "gibbs" in dynamics.kinds:
         return isinstance(energy, GibbsEnergy)
-    return is_movable(energy)
+    return is_movable(energy) or (dynamics is None and isinstance(energy, GibbsEnergy))
 
 
 def inpaint(

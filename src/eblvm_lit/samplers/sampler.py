@@ -117,14 +117,11 @@ class Sampler:
             ConfigError: If the model allows none.
         """
         kind = self.kind_for(energy, posterior, examples)
-        self._check_bits(energy)
+        if energy is not None and not self.dynamics.moves_bits:
+            refuse_bits(energy, type(self.dynamics).__name__)
         if kind is None:
             raise ConfigError(self.refusal(energy))
         return kind
-
-    def _check_bits(self, energy: Energy | None) -> None:
-        if isinstance(energy, Energy) and not self.dynamics.moves_bits:
-            refuse_bits(energy, type(self.dynamics).__name__)
 
     def refusal(self, energy: Energy | None) -> str:
         """Return the error message for a model that this sampler cannot sample."""
@@ -235,8 +232,11 @@ class Sampler:
             on_step: A function that is called after each step with the number of chains that took it.
 
         Raises:
-            ConfigError: If there are no samples, or if the chains diverge.
+            ConfigError: If there are no samples, if the chains diverge, or if v is binary and the dynamics follow
+                gradients.
         """
+        if not self.dynamics.moves_bits:
+            refuse_bits(energy, type(self.dynamics).__name__)
         device = tensor_of(energy, "cpu").device
         ends = []
         trace = ChainTrace()

@@ -69,7 +69,7 @@ class GibbsChain(NegativePhase):
 
     def start(self, energy: GibbsEnergy, v: Tensor, noise: Tensor) -> State:
         """Return v with latents h drawn from p(h|v), or with the means of a mean-field posterior."""
-        return {"v": v, "h": energy.start_latent(v, noise)}
+        return {"v": v, "h": energy.start_latent(v, noise).detach()}
 
     def noise(self, energy: GibbsEnergy, n: int, like: Tensor, generator: torch.Generator) -> State:
         """Draw the noise of k sweeps for n chains, with shape (k, n, *event) for v and (k, n, H) for h."""
