@@ -217,9 +217,12 @@ class GibbsEnergy(Energy):
     def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
         """Draw the noise for :meth:`move_latent`, shape (*shape, H), with the dtype and device of ``like``."""
 
-    @abstractmethod
     def start_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        """Compute the latents of the positive phase of contrastive divergence, shape (B, H), for v (B, *event)."""
+        """Compute the latents of the positive phase of contrastive divergence, shape (B, H), for v (B, *event).
+
+        By default they are the posterior mean, which is a mean-field approximation where p(h|v) cannot be sampled.
+        """
+        return self.latent_mean(v)
 
     @abstractmethod
     def move_latent(self, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:

@@ -58,10 +58,6 @@ class Layers(NamedTuple):
         """Compute -log sum_y exp(-E(x, y)), shape (*L,), for x (*L, X)."""
         return self.e - x @ self.a - softplus(self.n + x @ self.U).sum(-1)
 
-    def draw_other(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw y ~ p(y|x), shape (*L, Y), for x (*L, X)."""
-        return flip(self.n + x @ self.U, generator)
-
     def swapped(self) -> Layers:
         """Return the same energy with the names x and y exchanged."""
         return Layers(self.n, self.U.T, self.a, self.e)
@@ -176,7 +172,7 @@ class BinaryEnergy(GibbsEnergy):
         numbers = torch.searchsorted(below, u, right=True).clamp(max=len(below) - 1)
         layers = self._smaller()
         x = bits_of(numbers, int(math.log2(len(below)))).to(layers.a)
-        y = layers.draw_other(x, generator)
+        y = flip(layers.n + x @ layers.U, generator)
         return (x, y) if len(layers.a) == len(self.layers().a) else (y, x)
 
     def sample_exact(self, n: int, generator: torch.Generator) -> Tensor:

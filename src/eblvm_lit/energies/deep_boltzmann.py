@@ -104,10 +104,6 @@ class DeepBoltzmannMachine(BinaryEnergy):
             first = self.first_logits(v, second).sigmoid()
         return torch.cat([first, second], -1)
 
-    def start_latent(self, v: Tensor, noise: Tensor) -> Tensor:
-        """Return the means of the mean-field posterior, which need no noise."""
-        return self.latent_mean(v)
-
     def move_latent(self, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:
         """Draw h_1 ~ p(h_1|v, h_2) and then h_2 ~ p(h_2|h_1), for h (B, m_1 + m_2) and uniform noise of its shape."""
         u_first, u_second = noise.split(self.widths, -1)
