@@ -136,7 +136,7 @@ def test_offsets_do_not_change_the_family(energy):
 
 
 def test_too_many_units_are_refused():
-    with pytest.raises(eb.ConfigError, match="30 binary units cannot be enumerated.*importance sampling"):
+    with pytest.raises(eb.ConfigError, match=r"30 binary units cannot be enumerated.*importance sampling"):
         eb.BernoulliRBM(v_dim=30, h_dim=40).log_partition()
 
 

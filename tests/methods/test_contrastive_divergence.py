@@ -238,5 +238,5 @@ def test_the_negative_phase_of_a_dbm_has_the_gradient_of_log_z_in_the_mean(float
 
 @pytest.mark.parametrize("model", [dbm, lambda: make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=3))])
 def test_langevin_chains_refuse_bits(model):
-    with pytest.raises(eb.ConfigError, match="chain=langevin needs gradients with respect to v.*bits.*pcd"):
+    with pytest.raises(eb.ConfigError, match=r"chain=langevin needs gradients with respect to v.*bits.*pcd"):
         make(model(), LANGEVIN)

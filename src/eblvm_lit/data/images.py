@@ -20,7 +20,16 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import DataError
 
-__all__ = ["BinarizableData", "ImageDataModule", "Images", "PixelData", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
+__all__ = [
+    "BinarizableData",
+    "ImageDataModule",
+    "Images",
+    "PixelData",
+    "SmallImageDataModule",
+    "ValueRange",
+    "count_of",
+    "resample",
+]
 
 ValueRange = Literal["unit", "symmetric"]
 CHUNK = 4096

@@ -19,10 +19,11 @@ class DeepBoltzmannMachine(BinaryEnergy):
         - b^\top v - c_1^\top h_1 - c_2^\top h_2
 
     with the mean :math:`\alpha` of the training examples; see
-    :class:`~eblvm_lit.energies.binary_layers.BinaryEnergy`. The groups are x = h_1 and y = (v, h_2). p(h|v) has no closed form. The mean-field posterior :math:`q(h|v) = \prod_j
-    \mathrm{Bernoulli}(h_j; \mu_j)` maximises the bound
+    :class:`~eblvm_lit.energies.binary_layers.BinaryEnergy`. The groups are x = h_1 and y = (v, h_2). p(h|v) has no
+    closed form. The mean-field posterior :math:`q(h|v) = \prod_j \mathrm{Bernoulli}(h_j; \mu_j)` maximises the bound
 
-    .. math:: -F(v) \ge -E(v, \mu) + H(q), \qquad \mu_1 = \mathrm{sigmoid}(c_1 + W_1^\top (v - \alpha) + W_2 (\mu_2 - \tfrac12)), \;
+    .. math:: -F(v) \ge -E(v, \mu) + H(q), \qquad
+        \mu_1 = \mathrm{sigmoid}(c_1 + W_1^\top (v - \alpha) + W_2 (\mu_2 - \tfrac12)), \;
         \mu_2 = \mathrm{sigmoid}(c_2 + W_2^\top (\mu_1 - \tfrac12))
 
     where :math:`E_q[E(v, h)] = E(v, \mu)`, because E is linear in each latent. Each update of one layer raises the
@@ -55,7 +56,9 @@ class DeepBoltzmannMachine(BinaryEnergy):
     ) -> None:
         super().__init__(v_dim=v_dim, h_dim=h_dim)
         if h1_dim >= h_dim:
-            raise ConfigError(f"The first layer has h1_dim={h1_dim} of h_dim={h_dim} latents: leave some to the second.")
+            raise ConfigError(
+                f"The first layer has h1_dim={h1_dim} of h_dim={h_dim} latents: leave some to the second."
+            )
         first, second = self.widths = (h1_dim, h_dim - h1_dim)
         self.n_mean_field = n_mean_field
         self.W1 = nn.Parameter(weight_scale * torch.randn(v_dim, first))

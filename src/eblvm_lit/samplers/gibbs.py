@@ -28,8 +28,8 @@ class Gibbs(Dynamics):
         v \sim p(v|h_n) \text{ at the end}
 
     If p(h|v) cannot be sampled, h_t is moved from h_{t-1} by draws of one layer of latents at a time, and h_0 is the
-    mean-field approximation of E[h|v_0]. Only the initial latents h_0 are means instead of draws. Given latents and kept pixels of v do not change.
-    Reference: Bao et al. 2020, section 5.1 and code.
+    mean-field approximation of E[h|v_0]. Only the initial latents h_0 are means instead of draws. Given latents and
+    kept pixels of v do not change. Reference: Bao et al. 2020, section 5.1 and code.
 
     Args:
         n_steps: The number n of sweeps.

@@ -155,7 +155,7 @@ def test_the_minimum_for_bits_is_where_the_model_has_the_probabilities_of_the_da
 
 
 def test_noise_of_the_other_kind_of_v_is_refused():
-    with pytest.raises(eb.ConfigError, match="StandardNormal does not draw.*noise_distribution=bernoulli"):
+    with pytest.raises(eb.ConfigError, match=r"StandardNormal does not draw.*noise_distribution=bernoulli"):
         nce(eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM))
-    with pytest.raises(eb.ConfigError, match="FittedBernoulli does not draw.*noise_distribution=fitted_normal"):
+    with pytest.raises(eb.ConfigError, match=r"FittedBernoulli does not draw.*noise_distribution=fitted_normal"):
         nce(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM), make_fitted_bernoulli())

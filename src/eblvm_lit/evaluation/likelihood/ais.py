@@ -236,9 +236,7 @@ class AIS:
         return isinstance(energy, GRBM | BinaryEnergy)
 
     @torch.no_grad()
-    def estimate(
-        self, energy: GRBM | BinaryEnergy, generator: torch.Generator, v: Tensor | None = None
-    ) -> AISEstimate:
+    def estimate(self, energy: GRBM | BinaryEnergy, generator: torch.Generator, v: Tensor | None = None) -> AISEstimate:
         """Estimate log Z with chains from the base distribution to the model.
 
         Args:

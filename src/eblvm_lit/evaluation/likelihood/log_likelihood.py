@@ -120,7 +120,7 @@ class LogLikelihood(
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
 
-    needs = "a log Z in closed form, by enumeration, by AIS for a GRBM, an RBM or a DBM, or all noise levels; others with `likelihood`"
+    needs = "log Z in closed form, by enumeration, by AIS of a GRBM, RBM or DBM, or all levels; others with `likelihood`"
 
     def __init__(
         self,

@@ -14,8 +14,8 @@ from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.log_density.log_densities import ExactLogDensity, LogDensity
 from eblvm_lit.methods.base import ROWS
+from eblvm_lit.methods.log_density.log_densities import ExactLogDensity, LogDensity
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import TrainState
