@@ -164,8 +164,8 @@ def distance_bias(kappa: float) -> list[Row]:
     return rows
 
 
-# Each kind of bias has a function that measures it for a given kappa, its order in theory, and a function of kappa that
-# returns the two arguments between which the order is measured.
+# For each kind of bias: a function that measures the bias for a given kappa; the order that theory predicts; and a
+# function that returns, for a given kappa, the interval of r, lambda or the distance in which the order is measured.
 BIASES: dict[str, tuple[Callable[[float], list[Row]], int, Callable[[float], tuple[float, float]]]] = {
     "finite difference, order in r": (difference_bias, 2, lambda _: (1e-2, 1e-1)),
     "penalty, order in λ": (penalty_bias, -1, lambda kappa: (1e3 * kappa, 1e4 * kappa)),

@@ -123,7 +123,7 @@ def table(rows: list[Row]) -> str:
     """Return a Markdown table of the medians over seeds, with the range if there are several seeds."""
     keys = ("log_likelihood", "checked_log_likelihood", "modes_flow", "modes_corrected", "modes_density", "seconds")
     lines = [f"| data | method | {' | '.join(keys)} | n |", "|---|---|" + "---:|" * (len(keys) + 1)]
-    for name in SETS:
+    for name in dict.fromkeys(row["data"] for row in rows):
         for method in METHODS:
             found = [row for row in rows if (row["data"], row["method"]) == (name, method)]
             cells = []
@@ -132,7 +132,8 @@ def table(rows: list[Row]) -> str:
                 digits = ".0f" if key == "seconds" else ".3f"
                 some = f" ({min(values):{digits}}–{max(values):{digits}})" if len(values) > 1 else ""
                 cells.append(f"{median(values):{digits}}{some}".replace("-", "−") if values else "")
-            lines.append(f"| {name} | {method} | {' | '.join(cells)} | {len(found)} |")
+            if found:
+                lines.append(f"| {name} | {method} | {' | '.join(cells)} | {len(found)} |")
     return "\n".join(lines)
 
 

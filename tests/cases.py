@@ -1,8 +1,8 @@
-"""Tables of every part of a method with the closed forms that it has; batteries of identities run over their rows.
+"""Tables with one row for every energy, posterior, objective and other part of a method, with its closed forms.
 
-A new class needs one row in these tables; ``test_cases.py`` fails without it. A row's builder is called inside a test,
-after the test has set the dtype and the seed. Expectations are weighted sums over nodes, never means of samples, so
-that identities are exact up to rounding.
+Batteries of tests check identities for all rows. A new class needs one row in these tables; ``test_cases.py`` fails
+without it. A row's builder is called inside a test, after the test has set the dtype and the seed. Expectations are
+weighted sums over nodes, never means of samples, so that identities are exact up to rounding.
 """
 
 import itertools
@@ -57,7 +57,7 @@ class Case:
 
 
 def product(values, d):
-    """Return all tuples of d of the values, shape (len(values)^d, d)."""
+    """Return all tuples of d elements of ``values``, shape (len(values)^d, d)."""
     return torch.tensor(list(itertools.product(torch.as_tensor(values).tolist(), repeat=d)))
 
 
@@ -81,7 +81,7 @@ def randomise(module, scale=0.6):
 
 
 def enumerated_free_energy(case, energy, v):
-    """Compute F(v), shape (B,), from values of E(v, h) only."""
+    """Compute F(v), shape (B,), only from values of E(v, h) at the row's nodes of h."""
     h, log_weight = case.nodes(energy)
     return -(log_weight.unsqueeze(-1) - energy.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
 
@@ -91,7 +91,7 @@ def enumerated_free_energy(case, energy, v):
 
 @dataclass(frozen=True, kw_only=True)
 class EnergyCase(Case):
-    """An energy with what is known about it; a field that is None leaves out the tests that need it.
+    """An energy with its closed forms; if a field is None, the tests that need it are left out.
 
     formula(energy, x, y): E(x, y) of one x (d,) and one y (H,), written out term by term, as on paper.
     nodes(energy): Points h (S, H) and log-weights w (S,); sum_s exp(w_s) f(h_s) is the sum or integral of f over h.
@@ -119,7 +119,7 @@ def exact_linear(q, weight, bias):
 
 
 def visible_terms(energy, x, y, coupling):
-    """What the energies below have in common: the Gaussian of x, and the coupling of x and y."""
+    """Compute the terms that the energies below have in common: the Gaussian of x, and the coupling of x and y."""
     std = energy.log_std.exp().expand(V_DIM)
     gaussian = sum((x[i] - energy.b[i]) ** 2 / (2 * std[i] ** 2) for i in range(V_DIM))
     return gaussian - sum(x[i] * coupling[i, j] * y[j] for i in range(V_DIM) for j in range(H_DIM))
@@ -193,7 +193,7 @@ def kl_of_bits(q, p):
 
 
 def coupled_bits(energy, v):
-    """Return p(h|v) of a coupled GRBM, computed from its definition: a loop over pairs, and a sum over all states."""
+    """Return p(h|v) of a coupled GRBM, computed by its definition with a loop over pairs and a sum over all states."""
 
     def weight(h):
         total = (h * (energy.c + v @ energy.coupling())).sum(-1)
@@ -262,7 +262,8 @@ def deep_vector():
 
 def joint_spectral():
     energy = JointSpectralEnergy(network=tiny_mlp(), h_dim=H_DIM, h_widths=[4, 4], output="identity")
-    return randomise(energy, 0.4).eval()  # eval, because in training mode each forward pass changes the spectral norms
+    # The model is in eval mode, because in training mode each forward pass changes the spectral norms.
+    return randomise(energy, 0.4).eval()
 
 
 def energy_case(name, make, scale=0.4, event_shape=(V_DIM,)):
@@ -277,7 +278,8 @@ def at_every_level(n_inputs=V_DIM):
 
 
 def grbm_at_every_level(n_inputs=V_DIM):
-    """Return an energy of n_inputs - 1 noised coordinates and their noise level, with binary latents and F(w)."""
+    """Return an energy with binary latents and a free energy, of n_inputs - 1 noised coordinates and their noise
+    level."""
     inner = eb.GRBM(v_dim=n_inputs, h_dim=H_DIM)
     return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
@@ -362,7 +364,7 @@ def spectral(hidden):
     return eb.SpectralEnergy(network=tiny_mlp(), hidden=hidden, output="softplus").eval()
 
 
-# Energies that have no latents; test_deep.py tests them, and the batteries over E(v, h) leave them out.
+# The following energies have no latents. test_deep.py tests them, and the batteries over E(v, h) leave them out.
 def visible_at_every_level():
     """Return an energy of V_DIM - 1 noised coordinates and their noise level, without latents."""
     inner = eb.MLPEnergy(v_dim=V_DIM, widths=[5, 4])
@@ -416,7 +418,7 @@ def normal_nodes(q, v):
 def bernoulli_nodes(q, v):
     h = binary(q.h_dim).unsqueeze(1)
     p = q.mean(v).detach()
-    # h is 1 where u > 1 - p, so that the middles of the two ranges of u stand for the two values
+    # h is 1 where u > 1 - p. The values h = 0 and h = 1 are therefore drawn by the middles of the two ranges of u.
     return h * (1 - p / 2) + (1 - h) * (1 - p) / 2, (h * p + (1 - h) * (1 - p)).prod(-1)
 
 
@@ -499,7 +501,7 @@ def expected_kl(p, q, free_energy):
 def expected_fisher(p, q, free_energy):
     s = q.base_dist.scale / p.base_dist.scale
     gap = q.base_dist.loc - p.base_dist.loc
-    return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # the standard deviations of p are one
+    return 0.5 * ((s - 1 / s) ** 2 + gap**2).sum(-1)  # This holds because the standard deviations of p are one.
 
 
 def fisher_case(name, **options):
@@ -521,8 +523,9 @@ DIVERGENCES = [
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreCase(Case):
-    """An estimator of scores; make(energy_case, energy, v, noise) builds its function with q(h|v) = p(h|v).
+    """An estimator of scores, which is exact if q(h|v) = p(h|v).
 
+    make(energy_case, energy, v, noise): The function that estimates the score, with q(h|v) = p(h|v).
     classes: The classes that the row tests.
     of_real_latents: Whether the estimator can be used with continuous latents.
     """
@@ -660,7 +663,8 @@ OBJECTIVES = [
     mdsm_case("geometric"),
 ]
 
-# The objective of energies that know the noise level: the score it takes has one coordinate more (see test_dual.py).
+# The objective of energies that know the noise level. It is tested in test_dual.py, because its score has one
+# coordinate more.
 LEVEL_OBJECTIVES = [Case(name="dual", make=lambda: Dual(noise_range=NoiseRange(smallest=0.01)))]
 
 # Objectives that are sums over pairs of examples: test_ksd.py tests them, because the batteries need a loss per
@@ -675,7 +679,10 @@ PAIRED_OBJECTIVES = [
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseDistributionCase(Case):
-    """A noise distribution of v (B, 2); truth(p_n) is the same distribution in torch.distributions."""
+    """A noise distribution of v (B, 2), with the same distribution in torch.
+
+    truth(p_n): The same distribution as an object of torch.distributions.
+    """
 
     truth: Callable
     fitted: bool = False
@@ -720,8 +727,9 @@ NOISE_DISTRIBUTIONS = [
 
 @dataclass(frozen=True, kw_only=True)
 class LogDensityCase(Case):
-    """A log-density; make(energy_case, energy) builds it, with q(h|v) = p(h|v) if it has a posterior.
+    """A log-density that methods can use.
 
+    make(energy_case, energy): The log-density, with q(h|v) = p(h|v) if it has a posterior.
     classes: The classes that the row tests.
     of: The rows of the energies for which it can be computed.
     """
@@ -749,8 +757,9 @@ LOG_DENSITIES = [
 
 @dataclass(frozen=True, kw_only=True)
 class DensityLossCase(Case):
-    """A loss of log-densities; make(kind, energy, **options) builds a method of one of its two classes.
+    """A loss that is a function of log-densities.
 
+    make(kind, energy, **options): A method of the class ``kind``, which is one of the first two in ``classes``.
     classes: The class that takes a log-density, and the class that takes the arguments of a posterior's bound instead.
     preset: The options of the bound that the second class sets.
     """
@@ -790,7 +799,7 @@ DENSITY_LOSSES = [
 
 @dataclass(frozen=True, kw_only=True)
 class HypergradientCase(Case):
-    """A hypergradient on a quadratic lower problem with Hessian H, descended with step size alpha.
+    """A hypergradient on a quadratic lower problem with Hessian H and descent steps of size alpha.
 
     n_steps: The number of descent steps of phi before J is evaluated.
     inverse(H, alpha): The matrix by which the hypergradient approximates the inverse of H.
@@ -802,7 +811,7 @@ class HypergradientCase(Case):
 
 
 def series(n):
-    """Return the function that computes alpha sum_{i<n} (I - alpha H)^i."""
+    """Return the function that computes n terms of the Neumann series of H^-1, alpha sum_{i<n} (I - alpha H)^i."""
 
     def inverse(H, alpha):
         contraction = torch.eye(len(H)) - alpha * H
@@ -852,7 +861,7 @@ HYPERGRADIENTS = [
     hyper_case("warm-cg-damped", lambda alpha: warm(n_steps=5, damping=0.3), damped_inverse),
     hyper_case("warm-descent-1", lambda alpha: warm(n_steps=1, step_size=alpha), series(1)),
     hyper_case("warm-descent-4", lambda alpha: warm(n_steps=4, step_size=alpha), series(4)),
-    # exact, because G is quadratic
+    # Finite differences are exact here, because G is quadratic.
     hyper_case("finite-difference", lambda alpha: eb.FiniteDifference(adjoint=eb.Implicit(n_terms=5)), exact_inverse),
 ]
 
@@ -935,7 +944,8 @@ SCHEDULES = [
 class DynamicsCase(Case):
     """Dynamics whose chains converge to the model's distribution if its modes are not separated.
 
-    across: Builds the same dynamics with more steps, which also find the weights of separated modes; None if they cannot.
+    across: Builds the same dynamics with more steps, which also find the weights of separated modes; None if no number
+    of steps does.
     """
 
     across: Callable | None = None

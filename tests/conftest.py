@@ -15,10 +15,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-# nohup makes a process ignore SIGHUP, and the runs that it starts inherit this, so that tests of SIGHUP would fail.
+# The default effect of SIGHUP is restored, because tests of SIGHUP would fail under nohup. There the process ignores
+# this signal, and so do the runs that it starts.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-PEAKS = {}  # the peak memory in GB of each worker
+PEAKS = {}  # the peak memory in GB of each pytest worker
 
 
 def peak_memory():
@@ -45,9 +46,10 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_old_is_looked_through():
-    """Keep all objects that exist before a file's tests out of garbage collections, because each run begins with one.
+    """Exclude all existing objects from garbage collection before the tests of a file.
 
-    They stay out for the rest of the session: looking through all of them again before each file took a second.
+    Each run begins with a garbage collection, which is faster without them. They stay excluded for the rest of the
+    session: looking through all of them again before each file took a second.
     """
     gc.collect()
     gc.freeze()
@@ -55,8 +57,10 @@ def nothing_old_is_looked_through():
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk():
-    """Replace ``os.fsync`` by nothing: no test cuts the power, and a run would wait for the disk at each of its 20
-    files."""
+    """Replace ``os.fsync`` by a function that does nothing.
+
+    No test cuts the power, and a run would wait for the disk at each of its 20 files.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -64,7 +68,10 @@ def no_waiting_for_the_disk():
 
 @pytest.fixture(scope="session", autouse=True)
 def each_file_of_conf_is_parsed_once():
-    """Cache the parsed files of conf/: a composition reads forty of them, and parsing takes a quarter of its time."""
+    """Cache the parsed files of conf/, because parsing takes a quarter of the time of a composition.
+
+    A composition reads forty files.
+    """
     load = OmegaConf.load
     parsed = {}
 
@@ -87,7 +94,10 @@ def seeded():
 
 @pytest.fixture
 def float64():
-    """Set double precision, so that identities differ from approximations by more than rounding, and a fixed seed."""
+    """Set double precision and a fixed seed.
+
+    In double precision, identities differ from approximations by more than rounding.
+    """
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield
@@ -96,8 +106,10 @@ def float64():
 
 @pytest.fixture
 def unrendered(monkeypatch):
-    """Write empty pictures instead of rendered ones: figures are drawn, but rendering takes most of a short run's
-    time."""
+    """Write empty pictures instead of rendered ones.
+
+    Figures are still drawn, but rendering would take most of a short run's time.
+    """
     from matplotlib.figure import Figure
     from PIL import Image
 

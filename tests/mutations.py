@@ -27,11 +27,13 @@ LIBRARIES = (
     *("hydra", "omegaconf", "scipy.stats", "sklearn.svm", "sklearn.datasets", "pandas", "matplotlib.pyplot"),
     *("rich.progress", "wandb", "yaml", "hypothesis", "pytest"),
 )
-# Tests leave no cache in the working tree and run in the order of the table; pytest's rewriting of imported plugins is
-# off, because plugins are loaded earlier.
+# These options keep pytest's cache out of the working tree, and the tests in the order of the table. The warning that
+# pytest cannot rewrite imported plugins is off, because plugins are loaded earlier.
 OPTIONS = ("-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:randomly")
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-LIMIT = 600  # seconds for the tests of one mutation; one after which tests wait forever does not count as found
+# The time limit in seconds for the tests of one mutation. A mutation that makes tests wait forever does not count as
+# caught.
+LIMIT = 600
 # The exit codes of pytest.
 CAUGHT = 1  # a test has failed
 ESCAPED = 0  # no test has failed
@@ -86,7 +88,10 @@ def node(test, files):
 
 
 def stale(mutations, files):
-    """Return what no longer fits: texts that do not occur exactly once, and tests that do not exist."""
+    """Return messages about the entries of the table that no longer fit the package.
+
+    Their text does not occur exactly once, or a test of theirs does not exist.
+    """
     found = []
     for mutation in mutations:
         path = PACKAGE / mutation.file
@@ -129,7 +134,10 @@ def load_libraries():
 
 
 def run_tests(src, nodes, log, *options):
-    """Run tests on a copy of the package in a forked process, which exits with pytest's code; return its process id."""
+    """Run tests on a copy of the package in a forked process, and return its process id.
+
+    The process exits with pytest's exit code.
+    """
     sys.stdout.flush()
     if pid := os.fork():
         return pid
@@ -156,8 +164,8 @@ def run_tests(src, nodes, log, *options):
 
 
 def ended():
-    """Wait for a process of tests, kill what it has left running, and return its id, exit code and processor
-    seconds."""
+    """Wait until a process of tests ends, kill the processes that it has left, and return its id, exit code and
+    processor seconds."""
     pid, status, used = os.wait4(-1, 0)
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
@@ -199,7 +207,7 @@ def verdicts(mutations, files, pristine, scratch, jobs):
 
 
 def select(mutations, half, words):
-    """Select the mutations of a half whose names or files contain some words."""
+    """Select the mutations of the fast half, the slow half or all whose names or files contain some words."""
     kept = [m for m in mutations if half == "all" or m.slow == (half == "slow")]
     return [m for m in kept if words.lower() in f"{m.name} {m.file}".lower()]
 

@@ -1,4 +1,4 @@
-"""Runs the tests of numbers under other instruction sets, threads, Pythons and versions, and prints a table."""
+"""Runs the numerical tests with other instruction sets, thread counts, Pythons and library versions; prints a table."""
 
 import argparse
 import functools
@@ -30,13 +30,13 @@ NUMBERS = [
 ]
 
 
-# The tests of what depends on Hydra and OmegaConf, and the release candidates of both libraries.
+# The tests that depend on Hydra and OmegaConf, and the release candidates of both libraries.
 SHELL = ["cli", "training/loggers", "training/test_resume.py", "test_schema.py"]
 CANDIDATES = ("hydra-core>=1.4.0rc3", "omegaconf>=2.4.1rc1")
 
 
 class Cell(NamedTuple):
-    """An environment of packages, with the variables and the tests that are run in it."""
+    """A configuration of the tests: an environment of packages, environment variables, and the tests that are run."""
 
     environment: str
     variables: dict[str, str]
@@ -128,7 +128,7 @@ def run(name, arguments):
     try:
         interpreter = interpreter_of(cell.environment)
     except subprocess.CalledProcessError:
-        # the newest Python may lack wheels of some packages
+        # Some packages may not have wheels for the newest Python yet, which is not a failure.
         return cell.environment == "newest", "the packages cannot be installed"
     if interpreter is None:
         return True, "skipped: there is no such Python"

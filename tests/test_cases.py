@@ -24,15 +24,19 @@ LISTED = ("scores", "log_density")  # folders whose rows list the classes that t
 
 
 def public_classes(package):
-    """Return a folder's public classes: those of its abstract base classes, or all where it has none or is in
-    LISTED."""
+    """Return the public classes of a folder that need a row.
+
+    They are the subclasses of the folder's abstract classes. If it has no abstract class, or is in LISTED, they are all
+    its public classes that are not abstract.
+    """
     package = importlib.import_module(f"eblvm_lit.{package}")
     names = [info.name for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     modules = [importlib.import_module(name) for name in names]
     named = {getattr(module, name) for module in modules for name in module.__all__}
     classes = {cls for cls in named if inspect.isclass(cls)}
     abstract = tuple(cls for cls in classes if inspect.isabstract(cls))
-    every = not abstract or package.__name__.endswith(LISTED)  # the classes of these folders have several bases
+    # the classes of folders in LISTED have several base classes, so that all of them are taken
+    every = not abstract or package.__name__.endswith(LISTED)
     return {cls for cls in classes - {*abstract} if issubclass(cls, abstract) or every}
 
 

@@ -38,9 +38,11 @@ from objectives import test_base as batteries_of_objectives
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "extending.md"
 OWN = ROOT / "examples" / "own_parts"
-# Pages whose Python blocks are run. The blocks of EXAMPLES are rows of cases.py and files of the folder OWN.
+# Pages whose Python blocks are run. Those of EXAMPLES are tested in another way: they are rows of cases.py and files of
+# the folder OWN.
 PYTHON_PAGES = [ROOT / "README.md", DOCS / "concepts.md"]
-LONG_PYTHON_PAGES = [DOCS / "python.md"]  # its blocks take ten seconds, and are run by the slow half
+# The blocks of this page take ten seconds, so that only the slow half of the tests runs them.
+LONG_PYTHON_PAGES = [DOCS / "python.md"]
 FLAGS = {
     **dict.fromkeys(("-m", "--multirun", "--help", "--hydra-help", "--resolve"), 1),
     **dict.fromkeys(("--cfg", "--info", "--package"), 2),
@@ -52,7 +54,7 @@ TABLES = (
     *("papers", "choosing", "options", "python", "performance", "troubleshooting", "concepts", "glossary"),
     *("gallery", "reproduction", "yardsticks", "not_run", "devices", "data"),
 )
-# Commands of the shell, of git and of other programs, of which nothing is checked.
+# Programs whose commands are not checked: those of the shell, git, and others.
 OTHERS = {
     *("[", "cd", "cp", "git", "kill", "ls", "rm", "sbatch", "scancel", "scontrol", "source", "squeue", "ssh", "tail"),
     *("tensorboard", "wandb"),
@@ -72,13 +74,16 @@ def script(command):
     for name in ("train.py", "evaluate.py"):
         if name in command.words and program(command) in LAUNCHERS:
             words = command.words[command.words.index(name) + 1 :]
-            # a variable of the shell may contain an override
+            # A word such as $ARGS is a variable of the shell, which may contain an override, and is left out.
             return name, tuple(word for word in words if not word.startswith("$"))
     return None, ()
 
 
 def split_flags(words):
-    """Hydra's flags, and the overrides; a folder of configurations is one of these, as compose() needs it."""
+    """Split the words of a command into Hydra's flags and its overrides.
+
+    A folder of configurations becomes an override, because compose() takes it in this form.
+    """
     flags = []
     overrides = []
     rest = list(words)
@@ -88,7 +93,7 @@ def split_flags(words):
             overrides.append(f"hydra.searchpath=[file://{where}]")
             rest = rest[2:]
             continue
-        n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # a word that is no known flag ends here with a KeyError
+        n = FLAGS[rest[0]] if rest[0].startswith("-") else 0  # An unknown flag ends here with a KeyError.
         (flags if n else overrides).extend(rest[: n or 1])
         rest = rest[n or 1 :]
     return flags, overrides
@@ -105,7 +110,7 @@ def first_job(overrides):
         interval = override.is_interval_sweep()
         values = [override.value().start] if interval else list(override.sweep_string_iterator())
         if (CONF / key).is_dir():
-            folders = (CONF / key, Path("my_parts", "conf", key))  # the second one is that of a tutorial
+            folders = (CONF / key, Path("my_parts", "conf", key))  # the second folder is that of a tutorial
             assert {*values} <= {path.stem for folder in folders for path in folder.glob("*.yaml")}
         found.append(f"{key}={values[0]}")
     return found
@@ -120,7 +125,8 @@ def own_parts(monkeypatch):
         del sys.modules[name]
 
 
-# These commands train with the example package, see below; tests/runs/test_own_parts.py runs experiment=ring.
+# Commands that train with the example package, which a test further down runs. tests/runs/test_own_parts.py runs
+# experiment=ring.
 TRAINING = [c for c in commands(EXAMPLES) if script(c)[0] == "train.py" and "allow_packages=[my_package]" in c.words]
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -149,7 +155,10 @@ def test_every_command_is_one_that_exists(command, own_parts, tmp_path, monkeypa
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_the_commands_of_a_tutorial_exist(page, tmp_path, monkeypatch):
-    """With the files that the page writes; the commands run in the slow half."""
+    """Check the commands of a tutorial in a folder with the files that its page writes.
+
+    The slow half of the tests runs the commands.
+    """
     files(page, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "my_parts"))
@@ -165,7 +174,7 @@ def test_the_commands_of_a_tutorial_exist(page, tmp_path, monkeypatch):
 
 def check_script(name, words, tmp_path):
     flags, overrides = split_flags(words)
-    # options of plugins, which compose() does not load
+    # Options of Hydra's plugins are left out, because compose() does not load plugins.
     overrides = [word for word in overrides if not word.startswith(("hydra/", "hydra.sweeper"))]
     if len(overrides) == 1 and (CONF / f"{overrides[0].replace('=', '/')}.yaml").is_file():
         return  # tests/cli/test_compose.py composes all experiments
@@ -182,7 +191,7 @@ def check_script(name, words, tmp_path):
 
 def check_module(module, words, monkeypatch):
     assert importlib.util.find_spec(module), f"there is no module {module}"
-    # as python -m would run it, but in this process, which has already imported torch
+    # Run the module as python -m does, but in this process, which has already imported torch.
     if module.startswith("benchmarks."):
         monkeypatch.setattr(sys, "argv", [module, *words, "--list"])
         try:
@@ -224,7 +233,7 @@ def anchors(page):
     return {re.sub(r"[-\s]+", "-", title) for title in titles}
 
 
-# Pages with wider blocks: code that stands in a file as well, and pages that are still to be wrapped.
+# Pages that may have wider blocks: those that show the code of a file, and those that are still to be wrapped.
 WIDE = (
     "extending",
     "papers",
@@ -240,7 +249,7 @@ WIDE = (
 
 
 def test_blocks_of_code_fit_the_page():
-    """88 columns, which the site shows without a break."""
+    """Check that the lines of code blocks have at most 88 columns, which the site shows without a line break."""
     wide = []
     for page in (page for page in PAGES if page.stem not in WIDE):
         for block in BLOCK.finditer(page.read_text()):
@@ -270,7 +279,10 @@ NUMBERS = (
 
 
 def counts():
-    """How many there are of what pages count, where they count four or more."""
+    """Return the true numbers of the hypergradients, trained models, objectives and methods that pages count.
+
+    Pages are only checked where they count four or more.
+    """
 
     def swept(name):
         return OmegaConf.load(CONF / "experiment" / f"{name}.yaml").hydra.sweeper.params.method.count(",") + 1
@@ -287,7 +299,8 @@ def counts():
 
 
 def test_pages_count_rightly():
-    """A number before "hypergradients" and the like is that of the files of conf/, or of the sweep that it tells of."""
+    """Check that the counts on pages, as in "ten hypergradients", are those of the files in conf/ or of a sweep's
+    methods."""
     words = {**{word: i for i, word in enumerate(NUMBERS, 4)}, **{str(i): i for i in range(4, 100)}}
     wrong = []
     for page in PAGES:
@@ -317,9 +330,9 @@ def test_pictures_show_the_numbers_of_the_tables():
     assert names == [row[0].split(",")[0] for row in reversed(rows)]
     assert [float(line.get_xdata()[0]) for line in speed.lines] == [drawn["number"](row[4]) for row in reversed(rows)]
     left, _ = drawn["hypergradient_bias"]().axes
-    assert 10 ** left.lines[0].get_ydata()[0] == pytest.approx(2.31)  # K = 0, N = 0
+    assert 10 ** left.lines[0].get_ydata()[0] == pytest.approx(2.31)  # the first point has K = 0 and N = 0
     for panel, numbers in zip(drawn["hypergradient_cost"]().axes, ((0.67, -5451.8), (14, -5451.8)), strict=True):
-        assert (*panel.lines[0].get_xydata()[0],) == pytest.approx(numbers)  # N = 0
+        assert (*panel.lines[0].get_xydata()[0],) == pytest.approx(numbers)  # the first point has N = 0
 
 
 def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
@@ -337,7 +350,10 @@ def test_the_blocks_of_the_picture_are_the_lines_of_train_in_their_order():
 
 
 def commands_in_tables():
-    """Return each command in a table's cell, without those of experiments; some cells omit ``python train.py``."""
+    """Return the commands in the cells of tables, except those in the files of experiments.
+
+    Some cells omit ``python train.py``.
+    """
     own = "".join(path.read_text() for path in (CONF / "experiment").glob("*.yaml"))
     text = "".join((DOCS / f"{name}.md").read_text() for name in TABLES)
     whole = re.findall(r"`(?:python )?train\.py ([^`]+)`", text)
@@ -357,7 +373,7 @@ def test_commands_in_tables_exist(line, tmp_path):
 
 
 def test_the_papers_are_cited_alike():
-    """Compare the citations on the page of papers with the citation file, and the versions."""
+    """Compare the papers on their page with those of the citation file, and the versions in all files."""
     page = (DOCS / "papers.md").read_text()
     citation = OmegaConf.load(ROOT / "CITATION.cff")
     for reference in citation.references:
@@ -398,7 +414,7 @@ def test_python_on_a_page_runs(block, tmp_path, unrendered, monkeypatch):
 
 
 def rows(marker):
-    """Return the rows that a block of the page would add to a table of cases.py."""
+    """Return the rows that a block of docs/extending.md would add to a table of cases.py."""
     table = marker.removeprefix("row: ")
     (block,) = [block for block in blocks(EXAMPLES, "python") if block.marker == marker]
     scope = {**vars(cases), table: []}
@@ -422,7 +438,7 @@ def test_the_row_of_an_energy_passes_all_batteries_that_apply_to_it():
     (case,) = rows("row: ENERGIES")
     passed = []
     for battery in batteries_of_energies.batteries(case):
-        with suppress(pytest.skip.Exception):  # of what this energy lacks
+        with suppress(pytest.skip.Exception):  # a battery is skipped if the energy lacks what it needs
             battery(case)
             passed.append(battery)
     assert len(passed) == 6
@@ -479,7 +495,10 @@ def test_every_experiment_is_on_a_page_of_results():
 
 
 def test_help_lists_the_options_of_every_group():
-    """Check that each group has one sentence and its public options; ``published`` is chosen by method and data set."""
+    """Check that the help text names each configuration group in one line and lists its public options.
+
+    The group ``published`` is left out, because the method and the data set choose its options.
+    """
     template = (CONF / "hydra" / "help" / "train.yaml").read_text().split("template: |\n")[1]
     groups = re.findall(r"^  (\w+): .+\n((?:      .+\n)+)", template, re.MULTILINE)
     listed = {name: sorted(re.split(r",\s+", options.strip())) for name, options in groups}
@@ -514,9 +533,10 @@ def test_the_site_can_draw_every_formula():
         mathml(r"\unheard x")
 
 
-# --- the same commands, for real --------------------------------------------------------------------------
+# --- the same commands, shortened and run -----------------------------------------------------------------
 
-NOT_RUN = {  # endings of words that mark commands which are not run
+# A command is not run if one of its words ends like a key of this table, whose value is the reason.
+NOT_RUN = {
     "=fid": "needs the weights of the Inception network and images",
     "data=image_folder": "needs a folder of images",
     "data=array": "needs a file of examples",
@@ -534,7 +554,7 @@ def workspace(tmp_path_factory):
     data = folder / "data"
     data.mkdir()
     write_mnist(data)
-    write_cifar10(data, 12)  # each of four devices gets two, and none is left over
+    write_cifar10(data, 12)  # the numbers of images can be divided among four devices
     write_frey(data)
     for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
         check_run(folder, [str(ROOT / "train.py"), *words, *SHORT])
@@ -546,7 +566,8 @@ def check_run(folder, words, variables=None):
     paths = [str(folder / path) for path in (variables or {}).get("PYTHONPATH", "").split(os.pathsep) if path]
     paths += [str(ROOT / path) for path in ("tests/helpers/small_sets", ".", "src")]
     paths += [os.environ.get("PYTHONPATH", "")]
-    # A page may name a folder of the reader's own, which does not exist here: the small data sets stand in for its files.
+    # A page may set EBLVM_DATA to a folder of the reader, which does not exist here. The folder of small data sets then
+    # takes its place.
     named = Path((variables or {}).get("EBLVM_DATA", folder / "data"))
     data = named if named.exists() else folder / "data"
     environment = {**os.environ, "EBLVM_DATA": str(data), "PYTHONPATH": os.pathsep.join(paths)}
@@ -559,10 +580,10 @@ def newest(folder, pattern):
 
 
 def resolved(word, folder):
-    """Fill in the placeholders of a word."""
+    """Replace the placeholders in a word of a command, such as DATE/TIME, by folders that exist."""
     if (word.startswith("ckpt=") and "last.ckpt" in word) or word == "ckpt=...":
         return f"ckpt={newest(folder, 'outputs/*/*/checkpoints/last.ckpt')}"
-    # the newest folder with a checkpoint, because evaluations create folders, too
+    # DATE/TIME is the newest folder with a checkpoint, because evaluations create folders, too.
     trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]
     for kind, latest in (("outputs", trained), ("multirun", newest(folder, "multirun/2*-*/*/"))):
         word = word.replace(f"{kind}/DATE/TIME", str(latest.relative_to(folder)))
@@ -570,10 +591,11 @@ def resolved(word, folder):
 
 
 def shortened(overrides):
-    """Shorten a run: the first two values of each axis of a sweep, few iterations, small networks, quick metrics."""
+    """Shorten the run of a command: two values for each axis of a sweep, few iterations, small networks, quick
+    metrics."""
     first = re.sub(r"=([^,\[{(]+,[^,]+)(,.*)$", r"=\1", "\n".join(overrides), flags=re.MULTILINE).splitlines()
     experiment = next((word.split("=")[1] for word in first if word.startswith("experiment=")), None)
-    # an experiment of this repository, not of the example folder
+    # This holds for the experiments of this repository, but not for that of the example folder.
     if experiment and (CONF / "experiment" / f"{experiment}.yaml").exists():
         node = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml").get("hydra", {}).get("sweeper", {})
         given = {word.split("=")[0] for word in first}
@@ -584,7 +606,8 @@ def shortened(overrides):
     smaller = shorter_deep(cfg) + SHORTER.get(experiment, [])
     smaller += ["data.val_size=2", "data.batch_size=3"] if cfg.data.get("flatten") else []
     smaller += ["method.fresh_minibatches=false"]  # SN-GAN's five minibatches need more images than this small set has
-    # keep only the keys that this command has: figures that it does not draw have none
+    # Keep only the keys that the configuration of this command has. For example, figures that it does not draw have no
+    # keys.
     short += [word for word in smaller if OmegaConf.select(cfg, word.split("=")[0], default=cfg) is not cfg]
     for name in cfg.callbacks.evaluation.intervals:  # the interval in iterations must be a whole number of validations
         short.append(f"callbacks.evaluation.intervals.{name}={cfg.trainer.max_steps // cfg.n_validations}")
@@ -595,11 +618,11 @@ def shortened(overrides):
     few = {f"{part}.{key}": 20 for part in parts for key in ("n_chains", "n_betas", "n_adapting")}
     few |= {"points.n_samples": 200, "points.n_samples_at_validation": 20}
     if "+criteria@" in "".join(first):
-        # more than the criterion's number of neighbours k
+        # There must be more samples than the number of neighbours k of the criterion.
         few |= {f"fd_classifier.{key}": 20 for key in ("n_samples", "n_samples_at_validation")}
     metrics = cfg.callbacks.evaluation.metrics
     short += [f"{AT}.{key}={n}" for key, n in few.items() if OmegaConf.select(metrics, key) is not None]
-    # the table shows the mean of the last three validations
+    # The table of this experiment shows the mean of the last three validations, so that a run needs at least three.
     short += ["n_validations=4"] if experiment == "bism_fig3" else []
     if any(word.startswith("trainer.devices=") for word in first):
         short += ["data.batch_size=12", *(["data.val_size=12"] if "val_size" in cfg.data else [])]
@@ -631,7 +654,10 @@ def test_every_command_does_what_the_page_says(command, workspace):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_path, monkeypatch):
-    """In a folder of its own: its files are written, its commands run, shortened, and its Python executed."""
+    """Run all blocks of a tutorial in a new folder, in their order.
+
+    Its files are written, its commands are run with fewer iterations, and its Python is executed.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EBLVM_DATA", str(workspace / "data"))
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -643,7 +669,8 @@ def test_a_tutorial_runs_from_its_first_block_to_its_last(page, workspace, tmp_p
         if block.marker.startswith("write: "):
             write(block, tmp_path)
         elif block.language == "python":
-            text = block.text.replace("size=16)", "size=16, val_size=2)")  # of the few images that there are here
+            # The validation split gets only two of the few images that exist here.
+            text = block.text.replace("size=16)", "size=16, val_size=2)")
             exec(compile(text, str(block), "exec"), scope)
         elif block.language == "bash" and block.marker != "not run":
             for command in commands_of(block):
@@ -664,7 +691,8 @@ def run_of_tutorial(command, folder, workspace):
         return
     flags, overrides = split_flags(words)
     if name == "train.py" and not {"--help", "--cfg", "--info"} & set(flags):
-        longer = any(word.startswith("ckpt=") for word in overrides)  # than the run that goes on
+        # A run that resumes a checkpoint must be longer than the run that wrote it.
+        longer = any(word.startswith("ckpt=") for word in overrides)
         given = [word for word in overrides if not word.startswith(("trainer.max_steps=", "n_validations="))]
         overrides = shortened([*given, f"trainer.max_steps={8 if longer else 4}"])
     check_run(folder, [str(ROOT / name), *flags, *overrides], variables)

@@ -45,11 +45,12 @@ def test_public_names_are_the_classes_they_are_said_to_be():
     tree = ast.parse((ROOT / "src" / "eblvm_lit" / "__init__.pyi").read_text())
     homes = {a.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
     (listed,) = [n for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"]
-    assert set(eblvm_lit.__all__) == set(homes) == set(ast.literal_eval(listed.value))  # editors read this list
+    # these three lists must agree, and editors read the last
+    assert set(eblvm_lit.__all__) == set(homes) == set(ast.literal_eval(listed.value))
     for name, home in homes.items():
         module = importlib.import_module(f"eblvm_lit.{home}")
         assert getattr(eblvm_lit, name) is getattr(module, name)
-        # a class must be in the module that defines it, so that configurations can name it as a target
+        # A public class must come from the module that defines it, so that configurations can name it as a target.
         assert getattr(eblvm_lit, name).__module__ == module.__name__
 
 
@@ -62,7 +63,7 @@ def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
             assert doctest.DocTestFinder().find(part)[0].examples, f"{part.__name__} has none"
 
 
-# --- the model that the package brings --------------------------------------------------------------------
+# --- the pretrained models in the package -----------------------------------------------------------------
 
 
 def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
@@ -74,10 +75,10 @@ def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
         assert not [name for name in load_file(folder / WEIGHTS) if name.startswith("chain_")]
 
 
-# How many samples are drawn by the public call, and the largest allowed ratio of their classifier distance to the
-# card's, which was computed from 10,000 samples. Drawing 10,000 would take an hour for the models with chains, so that
-# 500 are drawn. The distance of 500 samples is larger: it was 1.20 times (bimdsm_mnist) and 1.10 times (vages_mnist)
-# the card's when the cards were made.
+# For each model: how many samples are drawn, and the largest allowed ratio of their classifier distance to the distance
+# on the model's card, which was computed from 10,000 samples. Only 500 samples are drawn from the models with chains,
+# because 10,000 would take an hour. The distance of 500 samples is larger: it was 1.20 times (bimdsm_mnist) and 1.10
+# times (vages_mnist) the card's when the cards were made.
 DISTANCES = {"bidvl_mnist": (10_000, 1.2), "bimdsm_mnist": (500, 1.4), "vages_mnist": (500, 1.3)}
 
 
@@ -106,8 +107,10 @@ def distance(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DISTANCES)
 def test_samples_of_a_model_are_as_far_from_the_data_as_its_card_says(name, distance):
-    """Compare distances with a tolerance: classifiers trained on several machines gave 7.44 to 8.15 for the same
-    images."""
+    """Compare the distance of samples from the data with the card, up to a tolerance.
+
+    The distance depends on the trained classifier: those of several machines gave 7.44 to 8.15 for the same images.
+    """
     (metric, data) = distance
     (n, largest) = DISTANCES[name]
     run = eblvm_lit.load(name)
@@ -119,7 +122,8 @@ def test_samples_of_a_model_are_as_far_from_the_data_as_its_card_says(name, dist
     found = metric.evaluate(run.method, data, "test", torch.Generator())["fd_classifier"]
     print(name, n, found)
     ratio = found / run.metrics["test/fd_classifier"]
-    assert 0.8 < ratio < largest  # the ratio was 7 when both kinds of latents shared one set of batch statistics
+    # The ratio was 7 when latents of the prior and of the encoder shared one set of batch statistics.
+    assert 0.8 < ratio < largest
 
 
 def test_an_unknown_model_is_refused():
@@ -133,6 +137,7 @@ def test_the_log_likelihood_of_the_pretrained_model_is_that_of_its_card():
     data.setup()
     free_energies = [energy.double().free_energy(v.double()).mean().item() for v in data.splits]
     energy.float()
-    assert free_energies == pytest.approx(FREE_ENERGIES, abs=1e-3)  # these are exact, so that only log Z has an error
+    # The mean free energies are exact, so that only log Z has a sampling error.
+    assert free_energies == pytest.approx(FREE_ENERGIES, abs=1e-3)
     estimate = AIS(n_chains=200, n_betas=400).estimate(energy, torch.Generator().manual_seed(1))
     assert estimate.log_z == pytest.approx(LOG_Z, abs=0.8)

@@ -1,4 +1,4 @@
-"""The commands: under one name, with completion in a shell, and from an installed wheel."""
+"""Tests of the command line: all commands under one name, completion in a shell, and an installed wheel."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from helpers.shell import ROOT
 
 @pytest.fixture
 def said(monkeypatch, capsys):
-    """Return a function that returns what ``python -m eblvm_lit WORDS``, or a script, prints."""
+    """Return a function that runs ``python -m eblvm_lit WORDS``, or a script, and returns what it prints."""
 
     def call(*words, script="__main__.py"):
         monkeypatch.setattr(sys, "argv", [script, *words])
@@ -60,8 +60,8 @@ def test_a_wheel_made_of_the_sdist_trains_in_a_clean_environment(tmp_path):
     (wheel,) = tmp_path.glob("dist/*.whl")
     call([sys.executable, "-m", "venv", "env"])
     (site,) = tmp_path.glob("env/lib/python*/site-packages")
-    # The dependencies are shared with this environment. The package itself is not, because .pth files are not read
-    # there.
+    # A .pth file gives the new environment the dependencies of this one. It does not give it the package, because
+    # Python does not read the .pth file by which the package is installed here.
     (site / "shared.pth").write_text(sysconfig.get_path("purelib"))
     call(["env/bin/pip", "install", "--no-index", "--no-deps", str(wheel)])
     assert call(["env/bin/python", "-m", "eblvm_lit", "--version"]).stdout == f"eblvm_lit {__version__}\n"

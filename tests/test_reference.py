@@ -1,4 +1,5 @@
-"""The pages of docs/reference say what conf/ and the package say: they are made again and compared."""
+"""Tests that the pages of docs/reference are up to date with conf/ and the package: they are made again and
+compared."""
 
 import re
 import runpy
@@ -16,7 +17,7 @@ def stored(page):
 
 
 def rows(text):
-    """The cells of the tables of a page by their first cell, without the signs of code and of links."""
+    """Return the rows of a page's tables by their first cell, without the marks of code and links."""
     lines = re.findall(r"^\| (.+) \|$", text, re.MULTILINE)
     found = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines]
     return {re.sub(r"^\[?`([\w.]+)`.*", r"\1", first): rest for first, *rest in found}
@@ -28,13 +29,16 @@ def test_the_page_is_what_its_script_makes(page):
 
 
 def test_the_page_of_experiments_is_what_its_script_makes():
-    """But for the tables, whose rows need Hydra: tests/cli/test_compose.py compares these with what it composes."""
+    """Compare all of the page except its tables, whose rows need Hydra.
+
+    tests/cli/test_compose.py compares the tables with what Hydra composes.
+    """
     known = rows(stored("experiments"))
     assert SCRIPT["experiments"](row=known.get) == stored("experiments"), MADE
 
 
 def columns():
-    """The stored values of the main keys by the data sets of a column."""
+    """Yield the data sets of each column of the page of keys, and the values of the main keys in this column."""
     for (_, _, members), text in zip(SCRIPT["TABLES"], stored("keys").split("\n## ")[1:-1], strict=True):
         table = rows(text)
         cells = [table[key] if key in table else [""] * len(members) for key in SCRIPT["KEYS"]]
@@ -48,7 +52,8 @@ def test_the_page_of_keys_is_what_its_script_makes():
         lambda method, members: SCRIPT["column"](method, *members) if members == real else known[members]
     )
     assert made == stored("keys"), MADE
-    # the keys of an own file and of the Hub are those of the kind that fits them, a group of its own
+    # The page has columns for all options of data except array and hub, which take the values of the kind that fits the
+    # file.
     named = sorted([*(name for members in known for name in members), "array", "hub"])
     assert named == [path.stem for path in SCRIPT["options"]("data")]
 

@@ -1,4 +1,5 @@
-"""The documentation as a site: it builds strictly, contains every public name, and loads nothing from a network."""
+"""Tests of the documentation's site: it builds strictly, contains every public name, and loads nothing from a
+network."""
 
 import re
 import subprocess
@@ -81,7 +82,10 @@ def test_a_class_and_the_files_that_build_it_lead_to_each_other(site):
 
 
 def test_pages_of_the_api_can_be_read(site):
-    """One a module, without the methods that only Lightning calls and without the source code."""
+    """Check that no page of the API is too long to be read, and that none has methods that only Lightning calls.
+
+    Each module has one page, without its source code.
+    """
     folder, pages = site
     modules = {path: page for path, page in pages.items() if path.startswith("api/")}
     sizes = {path: (folder / path).stat().st_size for path in modules}

@@ -1,4 +1,4 @@
-"""The structure of the package: where things are, and what may import what."""
+"""Tests of the structure of the package: its folders, the imports between them, and the style of its files."""
 
 import ast
 import functools
@@ -14,7 +14,7 @@ from helpers.shell import ROOT
 
 PACKAGE = ROOT / "src" / "eblvm_lit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-# Each folder, and those that it stands on; none imports what comes before it.
+# The folders of the package in an order in which each imports only from itself and from later ones.
 FOLDERS = [
     *("cli", "runs", "reports", "training", "evaluation", "figures", "draws", "pretrained", "data", "methods"),
     *(
@@ -29,7 +29,7 @@ FOLDERS = [
     ),
     *("energies", "networks", "core", "utils"),
 ]
-# Private interfaces of torch's compiler and hooks, in any notation.
+# Patterns of private interfaces of torch's compiler and hooks, in every notation.
 INTERNALS = re.compile(
     r"torch\._(?!_)|\b_dynamo\b|\b_inductor\b|\b_functorch\b|__code__|_current_fx|utils\._|\.hooked\b"
 )
@@ -41,7 +41,7 @@ def text(path):
 
 @functools.cache
 def tree_of(path):
-    """Parse a file, only once for all tests of this module."""
+    """Return the syntax tree of a file, which is parsed only once for all tests."""
     return ast.parse(text(path))
 
 
@@ -81,7 +81,7 @@ def test_the_first_line_of_a_module_says_what_is_in_it():
 
 
 def imports_of(path):
-    """The folders of the package that a module imports from, also within functions and for types."""
+    """Yield the folders of the package from which a module imports, also within functions and for types only."""
     for node in ast.walk(tree_of(path)):
         names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -106,20 +106,26 @@ def test_mathematics_imports_nothing_of_processes():
 
 # The private names of libraries that the package uses, by module, and why no public name would do.
 PRIVATE = {
-    "core/fast_paths.py": {"torch._inductor"},  # its docstring has the reasons, with figures
-    # torch's spectral norm assigns its buffers, which no compiler follows in a view of the module
+    # The docstring of fast_paths.py gives the reasons, with measured numbers.
+    "core/fast_paths.py": {"torch._inductor"},
+    # Torch's spectral norm assigns new tensors to its buffers, and the compiler does not follow this in a view of the
+    # module.
     "networks/layers.py": {"_SpectralNorm", "_power_method", "_u", "_v"},
-    "training/callbacks/progress_bar.py": {"_get_train_description"},  # Lightning's bar counts epochs, ours iterations
+    # Lightning's progress bar counts epochs, and ours counts iterations.
+    "training/callbacks/progress_bar.py": {"_get_train_description"},
     # Lightning's loggers take the id of the run in their constructors, before the checkpoint that holds it is read
     "training/loggers/mlflow.py": {"_run_id"},
     "training/loggers/wandb.py": {"_id", "_wandb_init"},
-    "utils/orphans.py": {"_exit"},  # os documents this name; no handler may run in a process whose parent has died
-    "runs/annotations.py": {"_get_root"},  # the node of which an interpolation is resolved
+    # The documentation of os describes _exit. It runs no exit handlers, which must not run after the parent process has
+    # died.
+    "utils/orphans.py": {"_exit"},
+    "runs/annotations.py": {"_get_root"},  # the root node, from which an interpolation is resolved
     "runs/instantiate.py": {
         "_get_parent"
-    },  # whether a node is the root, which decides what its missing keys are called
+    },  # tells whether a node is the root, which decides how messages name its missing keys
 }
-NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # public names of named tuples, in spite of their underscore
+# these names of named tuples are public, in spite of their underscore
+NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}
 
 
 def is_private(name):
@@ -146,8 +152,10 @@ def own_private(tree):
 
 
 def foreign_private(path, tree, own):
-    """Return the private names of libraries that a module imports, reads from an object, or sets and overrides in a
-    class."""
+    """Return the private names of libraries that a module uses.
+
+    The module imports them, reads them from an object, or sets or overrides them in a class.
+    """
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -188,8 +196,8 @@ def test_no_module_asks_a_method_for_attributes_by_name():
 
 
 SOURCES = [path for name in ("src", "tests", "benchmarks", "examples") for path in (ROOT / name).rglob("*.py")]
-# "alone" for only, "less" for minus, "released" for the code of a paper's authors, "rooms" for folders of the package:
-# native readers understood these words otherwise.
+# Words that native readers understood in another way than they were meant: "alone" for only, "less" for minus,
+# "released" for the code of a paper's authors, and "rooms" for folders of the package.
 AVOIDED = r"(?i)\b(?:released|rooms?|go(?:es|ne)? on with|(?<!stand )(?<!stands )alone|less (?:an?|its|the))\b"
 
 
@@ -201,7 +209,7 @@ def docstrings(path):
 
 
 def test_a_docstring_begins_with_a_sentence_of_four_words_or_more():
-    """Check the lengths, because in shorter sentences the object or the noun was missing."""
+    """Check that first sentences have at least four words, because shorter ones lacked an object or a noun."""
     first = [(path.name, name, re.split(r"(?<=\.)\s", x)[0]) for path in SOURCES for name, x in docstrings(path)]
     assert [sentence for sentence in first if len(sentence[-1].split()) < 4] == []
 
@@ -221,7 +229,7 @@ def test_an_assignment_sets_one_value():
         pairs = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assign)]
         for node in (x for x in pairs if isinstance(x.targets[0], ast.Tuple) and isinstance(x.value, ast.Tuple)):
             names, values = (sorted(map(ast.unparse, part.elts)) for part in (node.targets[0], node.value))
-            several += [f"{path}:{node.lineno}"] if names != values else []  # a swap is one idea
+            several += [f"{path}:{node.lineno}"] if names != values else []  # a swap of two values is allowed
     assert several == []
 
 

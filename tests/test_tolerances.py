@@ -1,4 +1,5 @@
-"""Bounds of rounding errors: no order of the same arithmetic exceeds them, and every mutation does."""
+"""Tests of the bounds of rounding errors: another order of the same arithmetic stays within them, and mutations do
+not."""
 
 import copy
 import itertools
@@ -18,7 +19,8 @@ from tolerances import adam_step, assert_same_iterations, bounded, gamma, operat
 
 BILEVEL = ("method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1")
 HYPERGRADIENTS = [
-    ("implicit", "hypergradient.n_terms=2"),  # eight examples make a system of rank eight
+    # With eight examples the linear system has rank eight, so that few terms are enough.
+    ("implicit", "hypergradient.n_terms=2"),
     ("finite_difference",),
     ("penalty", "hypergradient.multiplier=100"),  # with small multipliers the second posterior diverges
 ]
@@ -67,7 +69,7 @@ def iterations(method, batches):
 
 @pytest.fixture
 def subject(tmp_path, request):
-    """Return a method after a run, its minibatches, its final state and the bounds for another order of sums."""
+    """Return a method before a run, the run's minibatches and results, and the bounds for another order of sums."""
     parts = build(tiny(tmp_path, *getattr(request, "param", BILEVEL)))
     parts.data.setup()
     batches = [parts.data.splits.train[8 * i : 8 * i + 8].double() for i in range(3)]
@@ -80,7 +82,8 @@ def subject(tmp_path, request):
 
 @pytest.mark.parametrize("subject", [BILEVEL, *HYPERGRADIENTS], ids=lambda options: options[1], indirect=True)
 def test_another_order_of_the_same_sums_passes(subject):
-    """Reverse the order of the minibatch's examples and of their noise, and compare with the bounds."""
+    """Reverse the order of the examples in each minibatch and of their noise, and compare the results with the
+    bounds."""
     method, batches, expected, bounds = subject
     plain = method.draw_noise
 

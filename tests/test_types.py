@@ -25,7 +25,7 @@ rule = Adam(lr=0.1)
 """
 
 START = "import torch\nfrom eblvm_lit import DSM, GRBM, Adam, DeepLatentEnergy, ExactScore, Gibbs, Langevin\n"
-# Wrong calls, each with the type checker's message.
+# Wrong calls, each with a text that the type checker's message must contain.
 WRONG = {
     'GRBM(v_dim="two", h_dim=3)': '"v_dim"',
     "DSM(noise_std=0.1).loss(42, torch.zeros(5, 2), {})": '"score"',

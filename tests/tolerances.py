@@ -45,7 +45,7 @@ def reordered(n, dtype=torch.float64, condition=1.0):
     return 2 * condition * gamma(n, dtype)
 
 
-# The names of methods' numbers of steps; each step evaluates a gradient.
+# The attributes of methods that are numbers of steps. Each step evaluates one gradient.
 STEPS = ("n_lower_steps", "n_upper_steps", "hypergradient.n_draws", "unroll.n_draws", "loss.regularises_encoder")
 STEPS += ("prior_langevin.n_steps", "posterior_langevin.n_steps")
 
@@ -57,7 +57,8 @@ def evaluations(method):
 
 
 def operations(method, v, n_iterations):
-    r"""Count the operations in the longest chain of dependent ones in some iterations of a method.
+    r"""Count the operations in the longest chain of operations that depend on one another, in some iterations of a
+    method.
 
     A forward and a backward pass sum over at most the P parameters, and a parameter's gradient is a sum over the
     examples and positions of the minibatch v: 2 P + |v| operations for an evaluation. Each of an iteration's
@@ -72,7 +73,7 @@ def operations(method, v, n_iterations):
 
 
 def adam_step(rule, lr, error, state, name):
-    r"""Bound the change of a step of Adam, element by element, if no gradient so far has an error above ``error``.
+    r"""Bound the change of each element of an Adam step if no gradient so far has an error above ``error``.
 
     The step is :math:`\alpha\, m / (r + \varepsilon), m = \sum_i a_i g_i, r = (\sum_i b_i g_i^2)^{1/2}` with weights
     that sum to 1. An error :math:`\delta` changes m, and the norm r, by at most :math:`\delta`. By Cauchy-Schwarz
@@ -93,7 +94,7 @@ def adam_step(rule, lr, error, state, name):
 
 
 class Bounds(dict):
-    r"""Bounds on the distances between the parameters of two runs that differ in the order of sums, by parameter name.
+    r"""Bounds on the distances of two runs that differ only in the order of sums, for each parameter by name.
 
     Each bound is the sum of :func:`adam_step` over the steps. The error of a gradient is ``relative`` to the norm of
     the whole gradient, because rounding errors remain where the terms of an element cancel. Where whole gradients
@@ -116,8 +117,10 @@ class Bounds(dict):
         self.moments = 0.0
 
     def add(self, names, group, lr, grads, state, terms=0.0):
-        """Add the bound of one step; ``terms`` is the sum of the norms of the gradients whose difference or sum this
-        one is."""
+        """Add the bound of one step.
+
+        ``terms`` is the sum of the norms of those gradients whose difference or sum ``grads`` is.
+        """
         size = float(norm(grads))
         error = self.relative * max(size, terms)
         self.moments = max(self.moments, error * max(1.0, 2 * size))
@@ -130,7 +133,7 @@ class Bounds(dict):
 
 @contextmanager
 def cancelling():
-    r"""Record, inside this context, the sums of norms of the gradients that hypergradients subtract from one another.
+    r"""Record the sums of the norms of gradients that a hypergradient subtracts from one another, inside this context.
 
     Hypergradients without second derivatives subtract nearly equal gradients of G, whose rounding errors do not cancel:
 
@@ -161,9 +164,9 @@ def cancelling():
 
 @contextmanager
 def bounded(method, relative):
-    """Return the bounds of all steps that a method makes, without compilation, inside this context.
+    """Return bounds on the changes of all steps that a method makes inside this context, without compilation.
 
-    They use gradients before clipping, because clipping reduces a gradient and its error alike.
+    The bounds use gradients before clipping, because clipping reduces a gradient and its error alike.
     """
     bounds = Bounds(relative)
     plain = Method.update
@@ -183,7 +186,9 @@ def bounded(method, relative):
 
 
 def assert_same_iterations(found, expected, bounds):
-    """Compare a run (state dict, and one or more records) with the same run in another order, inside :func:`bounded`.
+    """Check that a run equals the same run with another order of sums, up to the bounds of :func:`bounded`.
+
+    Each run is given by its state dict and by one or more records.
 
     Buffers and records have no optimizer step: they are compared with the relative bound, times the largest element of
     a tensor or a record, because the smaller elements may be differences of such numbers.

@@ -106,7 +106,8 @@ def test_runs_figures_metrics_and_the_command_draw_the_same(setting, title, kind
     run, data = setting
     draws = draws_of(run.method, data, run.sampler, generator=getattr(run.draws(), "images", None))
     assert (draws.title, getattr(draws, "kind", None)) == (title, kind)
-    drawn = run.sample(5, seed=4)  # figures and metrics draw with the seed of the run
+    # The seed is 4, because figures and metrics draw with the seed of the run, which is 4 here.
+    drawn = run.sample(5, seed=4)
     assert torch.equal(draws.draw(5, seed=4).reshape(drawn.shape), drawn)
     callbacks = run.config.callbacks
     figure = instantiate(callbacks.figures.figures.samples, "samples", LIBRARIES)

@@ -1,4 +1,4 @@
-"""Figures: their content, read back from matplotlib's objects."""
+"""Tests of the figures, whose content is read back from matplotlib's objects."""
 
 import io
 
@@ -63,7 +63,7 @@ class Numbers(ArrayDataModule):
 
 
 class Unbounded(Plane):
-    """Points of the plane with an outlier, in units of their own, whose window nobody has given."""
+    """A data set of points in the plane with one outlier, units of its own, and no given plot window."""
 
     bounds = None
     column_names = ("height", "weight")
@@ -79,7 +79,7 @@ class Unbounded(Plane):
 
 
 class Bowl(MarginalEnergy):
-    """The energy of N((-2, 3), I), without its normalising constant and in a class for which no log Z is known."""
+    """The energy of N((-2, 3), I) up to an additive constant, in a class that cannot compute log Z."""
 
     event_shape = (2,)
     h_dim = 1
@@ -97,7 +97,7 @@ class Bowl(MarginalEnergy):
 
 
 class Pair(Energy):
-    """A joint energy of v ~ N((-2, 3), diag(1, 1/4)) and continuous latents that depend on v, without conditionals."""
+    """A joint energy in which v ~ N((-2, 3), diag(1, 1/4)), and which offers no conditional distributions."""
 
     event_shape = (2,)
     h_dim = 3
@@ -120,7 +120,7 @@ def grbm(v_dim):
 
 
 def shifted_grbm():
-    """Build a GRBM with its mass around (-2, 3), which is in the upper left of the window."""
+    """Build a GRBM whose probability mass lies around (-2, 3), in the upper left of the plot window."""
     model = grbm(2)
     model.b.data.copy_(torch.tensor([-2.0, 3.0])), model.W.data.mul_(0.1)
     return model
@@ -138,11 +138,11 @@ def image_of(panel):
 def test_density_is_that_of_the_model_at_the_cells_centres_and_integrates_to_one():
     model = shifted_grbm()
     p = density_on_grid(model, BOUNDS, 30)
-    v = torch.tensor([[-7 + 4.5 * 12 / 30, -6 + 20.5 * 15 / 30]])  # column 4, row 20
+    v = torch.tensor([[-7 + 4.5 * 12 / 30, -6 + 20.5 * 15 / 30]])  # the centre of the cell in column 4, row 20
     expected = (-model.free_energy(v) - model.log_partition()).exp()
     assert p[20, 4].item() == pytest.approx(expected.item(), rel=1e-5)
     assert density_on_grid(Bowl(), BOUNDS, 200).sum() * 12 * 15 / 200**2 == pytest.approx(1, abs=1e-3)
-    # mass outside of the window counts for the normalisation, too
+    # The density is normalised over the whole plane, so that a window with a quarter of the mass integrates to 0.25.
     corner = density_on_grid(Bowl(), ((-2.0, 5.0), (3.0, 9.0)), 300)
     assert corner.sum() * 7 * 6 / 300**2 == pytest.approx(0.25, abs=1e-3)
 
@@ -152,14 +152,15 @@ def test_the_density_figure_shows_data_and_model_alike():
     for panel in figure.axes:
         assert (tuple(panel.images[0].get_extent()), panel.images[0].origin) == ((-7, 5, -6, 9), "lower")
         picture = image_of(panel)
-        row, column = np.unravel_index(picture.argmax(), picture.shape)  # the cell with the most mass is the brightest
+        # The brightest cell is the one with the most mass, which must be in the upper left.
+        row, column = np.unravel_index(picture.argmax(), picture.shape)
         assert row > picture.shape[0] * 0.5 > column
 
 
 def test_tiles_keep_every_pixel_in_its_place():
     images = torch.arange(5 * 18.0).view(5, 18)
     board = tile(images, (3, 3, 2), background=-1)
-    assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images in two rows of three
+    assert board.shape == (2 * 4 - 1, 3 * 3 - 1, 3)  # five images fill two rows of three places
     for i in range(5):
         y = i // 3 * 4
         x = i % 3 * 3
@@ -182,7 +183,8 @@ def test_samples_without_conditionals_are_langevin_samples_of_v_and_h_together()
     figure = Samples(n_points=4000, sampler=langevin).draw(*setting(Plane(), Pair()))
     v = torch.as_tensor(np.asarray(figure.axes[1].collections[0].get_offsets()))
     torch.testing.assert_close(v.mean(0), torch.tensor([-2.0, 3.0]).double(), atol=0.08, rtol=0)
-    # the scheme's own bias is a / 4 times the curvature, at most a tenth here
+    # Langevin steps of size a change the variance by a relative a / 4 times the curvature of the energy, here by about
+    # a tenth at most.
     torch.testing.assert_close(v.std(0), torch.tensor([1.0, 0.5]).double(), atol=0, rtol=0.12)
 
 
@@ -194,7 +196,7 @@ def test_filters_are_columns_of_the_coupling():
     column = model.coupling().detach()[:, 2]
     expected = 0.5 + 0.5 * column / column.abs().max()
     np.testing.assert_allclose(board[4:7, :2].flatten(), expected, atol=1e-6)
-    np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the unit without weights is grey
+    np.testing.assert_allclose(board[:3, 3:5], 0.5)  # the filter of the unit without weights is grey
 
 
 def test_curves_are_read_column_by_column(tmp_path):
@@ -206,7 +208,7 @@ def test_curves_are_read_column_by_column(tmp_path):
     curves = {name: [part.tolist() for part in curve] for name, curve in curves_of(path).items()}
     assert curves == {"train/upper_loss": [[10, 20, 30], [3, 2, 1]], "val/loss": [[20, 30], [5, 4]]}
     figure = LearningCurves(csv_path=path).draw(None, None, generator())
-    # curves of training are first
+    # the curves of training come before those of validation
     assert [panel.get_title() for panel in figure.axes] == ["train/upper_loss", "val/loss"]
     path.write_text("iteration,val/loss\n1,2\n")
     assert draw_curves(path) is None
@@ -248,7 +250,7 @@ def test_tsne_keeps_near_examples_near_and_has_a_legend_of_labels():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
     points = np.concatenate(groups)
     distance = np.linalg.norm(points[:, None] - points, axis=-1) + 1e9 * np.eye(30)
-    # every example's nearest neighbour is of its own group
+    # the nearest neighbour of every example belongs to its own group
     assert (distance.argmin(1) // 10 == np.arange(30) // 10).all()
 
 
@@ -256,7 +258,8 @@ def test_energies_of_data_and_noise_are_free_energies_or_bounds():
     left, _ = Energies().draw(*setting(Plane(), Bowl())).axes
     assert left.get_xlabel() == "$F(v)$"
     shares, edges, _ = left.patches[0].get_data()
-    assert shares @ (edges[1:] + edges[:-1]) / 2 == pytest.approx(7 + 1 / 4, abs=0.1)  # the variances are 1/4
+    # The mean of F(v) is 7 + 1/4, because the data have the variance 1/4 in both coordinates.
+    assert shares @ (edges[1:] + edges[:-1]) / 2 == pytest.approx(7 + 1 / 4, abs=0.1)
     assert "E_q" in Energies(n=8, n_particles=3).draw(*with_posterior(Labelled())).axes[0].get_xlabel()
 
 
@@ -289,7 +292,8 @@ def test_a_window_follows_the_bulk_of_the_points_and_is_in_their_units():
     y0, y1 = right.get_ylim()
     assert -9 < x0 < -6 < -2 < x1 < 1
     assert 0 < y0 < 20 < 40 < y1 < 60
-    for panel in (left, right):  # densities of the points in their own units: each integrates to almost one
+    # Both panels show densities in the units of the points, so that each integrates to almost one.
+    for panel in (left, right):
         density = panel.images[0].get_array()
         assert density.sum() * (x1 - x0) * (y1 - y0) / density.size == pytest.approx(
             1, abs=0.35 if panel is right else 0.05
@@ -333,7 +337,7 @@ def test_images_of_models_without_conditionals_are_chain_samples():
 
 
 def drawing(folder, data, energy, formats=("png",), **figures):
-    """Return the callback with some figures, and the method and data that it draws."""
+    """Return the figures callback, together with the method and the data whose figures it draws."""
     method, data, _ = setting(data, energy)
     return Figures(figures=figures, save_dir=str(folder), formats=list(formats)), method, data
 
@@ -345,7 +349,7 @@ def files(folder):
 def test_figures_keep_their_iteration_and_are_written_in_every_format_that_was_asked_for(tmp_path):
     callback, method, data = drawing(tmp_path, Images(), grbm(6), dot=Filters(n=1), formats=["png", "pdf"])
     for iteration in (600, 1_200_000):
-        # these are the files that loggers receive
+        # draw returns the PNG files that loggers receive
         assert callback.draw(method, data, iteration) == [tmp_path / "figures" / "dot.png"]
     stems = ("dot", "dot_000600", "dot_1200000")
     assert files(tmp_path) == [f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png")]

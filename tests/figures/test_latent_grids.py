@@ -1,4 +1,4 @@
-"""Pictures of images given latents, of interpolations between latents, and of completed images."""
+"""Tests of the figures that show images given latents, interpolations between latents, and completed images."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,8 @@ def test_examples_are_the_first_of_their_labels():
     labels = data.labels.test
     assert torch.equal(v[:, 0], test[labels == 1][:3])
     assert torch.equal(v[:, 1], test[labels == 7][:3])
-    assert torch.equal(v[:, 2], test[labels == 1][3:6])  # later examples of a label are not the first ones again
+    # The second column of label 1 continues with the next examples of this label.
+    assert torch.equal(v[:, 2], test[labels == 1][3:6])
     data.labels = None
     assert torch.equal(labelled_examples(data, (1, 7), n=3).flatten(0, 1), test[:6])
 
@@ -86,7 +87,7 @@ def test_inpainting_shows_images_what_is_kept_and_completions():
     np.testing.assert_allclose(shown[1], np.where(keep, pixels, GREY / 255), atol=1e-6)
     for row in shown[2:]:
         np.testing.assert_allclose(row[keep], pixels[keep], atol=1e-6)
-    assert np.abs(shown[2] - shown[3])[~keep].mean() > 0.1  # every completion has noise of its own
+    assert np.abs(shown[2] - shown[3])[~keep].mean() > 0.1  # each completion is drawn with its own noise
     labels = [text.get_text() for text in figure.axes[0].texts]
     assert labels == ["image", "known pixels", "completion 1", "completion 2", "completion 3"]
     assert [text.get_position()[1] for text in figure.axes[0].texts] == [3.5, 12.5, 21.5, 30.5, 39.5]

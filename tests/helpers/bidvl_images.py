@@ -35,8 +35,10 @@ def sngan(**options):
 
 
 def bidvl(name="offset", **options):
-    """Build BiDVL; its optimizer has moments and weight decay, which move parameters even where the gradient is
-    zero."""
+    """Build BiDVL with an optimizer that has moments and weight decay.
+
+    Such an optimizer moves a parameter even where its gradient is zero. This shows which parameters a step updates.
+    """
     network = SpectralConv(v_shape=SHAPE, width=2)
     joint = LOSSES[name].joint
     parts = {
@@ -56,7 +58,7 @@ def minibatch(method, n=6):
 
 
 def flat(state):
-    """Return the tensors of a state that last between iterations, except the optimizers', by name."""
+    """Return the parameters and buffers of a training state by name, without the states of the optimizers."""
     params = {f"{network}.{name}": p for network, own in state.params.items() for name, p in own.items()}
     return {**params, **state.buffers}
 

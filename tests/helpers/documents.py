@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from helpers.shell import ROOT
 
-# Pages that are worked through from top to bottom, in a folder of their own: a block may need what one above has left.
+# Pages whose blocks are run from top to bottom in one new folder, because a block may need the files of the blocks
+# above it.
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
@@ -63,7 +64,7 @@ def commands(page):
 
 
 def files(page, folder):
-    """Write the files that a page shows, those of its blocks with the marker ``write: NAME``, into a folder."""
+    """Write the files that a page shows into a folder: the blocks of the page with the marker ``write: NAME``."""
     for block in blocks(page, "python", "yaml"):
         if block.marker.startswith("write: "):
             write(block, folder)
@@ -90,7 +91,7 @@ def commands_of(block):
 
 
 def command(block, words, variables):
-    """Return the command with the given words, unless these only assign variables."""
+    """Return the command that the words form, in a list, which is empty if the words only assign variables."""
     variables = dict(variables)
     while words and ASSIGNMENT.fullmatch(words[0]):
         name, _, variables[name] = words.pop(0).partition("=")
@@ -98,7 +99,7 @@ def command(block, words, variables):
 
 
 def sentences():
-    """Return all string literals of the package, with ``…`` in place of each value that is filled in."""
+    """Return all string literals of the package, with ``…`` in place of the values that are inserted into them."""
     found = set()
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -12,7 +12,7 @@ def settings(metric, *options):
     return [f"{PLACE}.{metric}.{option}" for option in options]
 
 
-# The metrics of images and of points.
+# Overrides that choose data, metrics and small sizes, for vectors of digits, points in the plane, and images.
 METRICS = {
     "digits": (
         *("data=digits", "model.h_dim=3"),

@@ -23,8 +23,10 @@ class Noise(ImageSource):
 
 
 class RandomFeatures(FeatureExtractor):
-    """A random linear map of the pixels, three of whose values are used as logits; it counts the images that it has
-    seen."""
+    """A random linear map of the pixels, whose first three outputs also serve as logits.
+
+    It counts the images that it has seen.
+    """
 
     name = "random"
     titles = Titles("fd_random", "kd_random", "random_score")

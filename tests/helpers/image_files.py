@@ -1,4 +1,7 @@
-"""Small files in the formats of published data sets, which importing this module makes the data modules accept."""
+"""Small files in the formats of published data sets.
+
+Importing this module makes the data modules accept these files, although their checksums are not the published ones.
+"""
 
 import gzip
 import hashlib
@@ -13,7 +16,7 @@ from torchvision import datasets
 from eblvm_lit.data import frey_face
 from eblvm_lit.data.files import FACES
 
-# Without listed MD5 sums torchvision accepts the random images of these tests.
+# The listed MD5 sums are removed, so that torchvision accepts the random images of these tests.
 for kind in (datasets.CIFAR10, datasets.CIFAR100):
     for listed in (kind.train_list, kind.test_list):
         listed[:] = [[name, None] for name, _ in listed]
@@ -48,7 +51,7 @@ def write_mnist(root, n_train=12, n_test=5, folder="MNIST", packed=True):
 
 
 def write_cifar10(root, n=4):
-    """Write six pickle files of n images each; return pixels (6, n, 3, 32, 32) and labels (6, n)."""
+    """Write the six pickle files of CIFAR-10 with n images each; return pixels (6, n, 3, 32, 32) and labels (6, n)."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True, exist_ok=True)
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
@@ -62,7 +65,7 @@ def write_cifar10(root, n=4):
 
 
 def write_frey(root, faces=None):
-    """Write and accept a MATLAB file of faces (560, 1965), and return the faces."""
+    """Write the MATLAB file of the Frey faces (560, 1965), make the data module accept it, and return the faces."""
     faces = pixels(560, 1965) if faces is None else faces
     savemat(root / FACES, {"ff": faces})
     accept_frey(root)
@@ -70,12 +73,12 @@ def write_frey(root, faces=None):
 
 
 def accept_frey(root):
-    """Make the data module accept the file in this folder."""
+    """Make the data module accept the file of Frey faces in this folder, by adding its checksum to the known ones."""
     frey_face.SHA256.add(hashlib.sha256((root / FACES).read_bytes()).hexdigest())
 
 
 def write_svhn(root, n_train=7, n_test=5):
-    """Write two MATLAB files; return for each the pixels (32, 32, 3, n) and labels in {1..10}."""
+    """Write the two MATLAB files of SVHN; return for each the pixels (32, 32, 3, n) and labels in {1..10}."""
     root.mkdir(parents=True, exist_ok=True)
     arrays = []
     for name, n in (("train", n_train), ("test", n_test)):
@@ -87,7 +90,7 @@ def write_svhn(root, n_train=7, n_test=5):
 
 
 def gradient(i, size=(218, 178)):
-    """Return a smooth picture uint8 (H, W, 3) with different halves, which JPEG's compression hardly changes."""
+    """Return a smooth picture uint8 (H, W, 3), which JPEG compression hardly changes and whose halves differ."""
     y, x = np.mgrid[: size[0], : size[1]]
     return np.stack([x, y // 2 + 5 * i, x * 0 + 10 * i], axis=-1).astype(np.uint8)
 

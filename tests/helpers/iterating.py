@@ -1,5 +1,7 @@
-"""The single steps of a method's iteration: the loss and gradient of each, and runs of some of them without the
-others."""
+"""Functions that run the single steps of a method's iteration.
+
+They return the loss and the gradient of each step, or run some steps without the others.
+"""
 
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -20,8 +22,10 @@ class Found(NamedTuple):
 
 
 def start(method, lr=None):
-    """Return the state before the first iteration, with fresh optimizers and their own learning rates unless lr is
-    given."""
+    """Return the state before the first iteration, with fresh optimizers.
+
+    The learning rates are those of the optimizers, unless ``lr`` is given.
+    """
     optimizers = dict(zip(method.groups, method.configure_optimizers(), strict=True))
     dtype = next(method.parameters()).dtype
     rates = {name: torch.tensor(group.optimizer.lr if lr is None else lr) for name, (group, _) in method.rates.items()}
@@ -36,7 +40,10 @@ def updating(method, update):
 
 
 def run(method, state, v, noise, only=None, in_place=False):
-    """Run an iteration, return its final state and its record; ``only`` names the groups whose steps are made."""
+    """Run an iteration, and return its final state and its record.
+
+    ``only`` names the groups whose steps are made; without it, all steps are made.
+    """
     plain = Method.update
 
     def update(self, state, name, *args, **named):
@@ -48,7 +55,10 @@ def run(method, state, v, noise, only=None, in_place=False):
 
 
 def found(method, state, v, noise):
-    """Return the loss and gradient of each step of an iteration if no earlier step had changed the state."""
+    """Return the loss and the gradient that each step of an iteration has at the given state.
+
+    The steps do not change the state, so that no step sees the effect of another.
+    """
     steps = {name: [] for name in method.groups}
 
     def update(self, state, name, *args, **named):
@@ -68,8 +78,10 @@ def live(method):
 
 
 def gradient_of(loss, module):
-    """Return the gradient of a loss by a module's trainable parameters, by name; zero where the loss does not depend on
-    one."""
+    """Return the gradient of a loss with respect to a module's trainable parameters, by name.
+
+    The gradient is zero for a parameter on which the loss does not depend.
+    """
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     grads = torch.autograd.grad(loss, list(named.values()), retain_graph=True, materialize_grads=True)
     return dict(zip(named, grads, strict=True))

@@ -1,4 +1,4 @@
-"""A mixture of normal distributions with noise of every level, whose energy, density and log Z are known."""
+"""A mixture of normal distributions with noise of any level, whose energy, density and log Z are known."""
 
 import math
 
@@ -10,7 +10,11 @@ from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 
 
 class Zero(VisibleEnergy):
-    """F' = 0 of three scaled inputs, so that the model is the reference, noised normal data of two coordinates."""
+    """An energy F' that is 0 for all of its three inputs.
+
+    The inputs are a scaled point of the plane and its noise level. With F' = 0 a model has the density of its
+    reference, which is that of noised normal data.
+    """
 
     event_shape = (3,)
 
@@ -23,7 +27,7 @@ class Zero(VisibleEnergy):
 
 
 class KnownMixture(NoiseConditionalFreeEnergy):
-    """F(v~, t) = offset - log sum_k p_k N(v~; m_k, (std^2 + t) I) for points v of the plane.
+    """The energy F(v~, t) = offset - log sum_k p_k N(v~; m_k, (std^2 + t) I) of a noised point v~ at noise level t.
 
     offset: A number or a function of log t. As the mixture is normalised, log Z(t) is minus the offset.
     """
@@ -36,7 +40,7 @@ class KnownMixture(NoiseConditionalFreeEnergy):
         self.offset = offset
 
     def components(self, v, level):
-        """Compute log p_k N(v; m_k, std^2 + t), shape (B, K), for t a number or of shape (B,)."""
+        """Compute log p_k N(v; m_k, std^2 + t), shape (B, K), where the noise level t is a number or has shape (B,)."""
         variance = self.std**2 + torch.as_tensor(level).view(-1, 1)
         squares = (v.unsqueeze(1) - self.centres).square().sum(-1)
         return self.weights.log() - squares / (2 * variance) - (2 * math.pi * variance).log()

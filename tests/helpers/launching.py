@@ -20,7 +20,8 @@ from helpers.shell import ROOT, tiny
 
 __all__ = ["RUN", "Forked", "Launch", "gone", "run_script", "run_scripts"]
 
-# Validations at iterations 6, 12 and 18, checkpoints at 4, 8, 12 and 16, and a short batch at 13.
+# Options of a run with validations at iterations 6, 12 and 18, checkpoints at 4, 8, 12 and 16, and a short minibatch at
+# iteration 13.
 RUN = (
     *("trainer.max_steps=18", "n_validations=3", "iterations_per_batch=2", "trainer.log_every_n_steps=2"),
     "data.batch_size=108",
@@ -63,7 +64,7 @@ def _speak_into(path):
 
 
 def _leave(call):
-    """Call a function and exit as the interpreter would after it."""
+    """Call a function, and then end this process with the exit code that the interpreter would return."""
     code = 0
     try:
         call()
@@ -123,7 +124,7 @@ def _trained(cfg):
 
 
 def _first(folder, cfg, prepare):
-    """Train as the command line does, in the first process of a launch."""
+    """Train as the command line does, in the process that starts the other processes of a run."""
     _speak_into(folder.parent / "said")
     work = processes._work
 
@@ -138,9 +139,9 @@ def _first(folder, cfg, prepare):
 
 
 class Launch:
-    """A run in several processes, in a subfolder of a given folder; it may pause in an iteration.
+    """A run in several processes, which writes into a subfolder and can pause in an iteration.
 
-    The processes are forked from this one; the one that starts the others calls ``prepare`` first.
+    The processes are forked from this one. The process that starts the others calls ``prepare`` first.
     """
 
     def __init__(self, folder, *overrides, n=2, pause=None, prepare=lambda: None):
@@ -154,7 +155,7 @@ class Launch:
         self.first = Forked(_first, self.run, tiny(self.run, *options), prepare)
 
     def pid(self, rank):
-        """Return the id of the process of a rank; with None, that of the process that starts the others."""
+        """Return the id of the process with a given rank; None stands for the process that starts the others."""
         return self.first.pid if rank is None else int((self.folder / f"pid_{rank}").read_text())
 
     def wait_for_pause(self):
@@ -179,7 +180,7 @@ class Launch:
 
 
 def gone(pid):
-    """Wait until a process has ended with all its threads, of which the last one closes its files."""
+    """Wait until a process has ended with all its threads, because the last thread closes the files of the process."""
     while True:
         try:
             zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

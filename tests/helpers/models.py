@@ -71,8 +71,10 @@ class Confined(eb.VisibleEnergy):
 
 
 def exact_moments(model):
-    """Compute the mean and covariance of (v, h) of a GRBM by enumeration of h: v given h is normal with a known
-    mean."""
+    """Compute the mean and covariance of (v, h) of a GRBM by enumeration of all h.
+
+    Given h, v is normal with a known mean and variance.
+    """
     h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * model.h_dim)
     std = model.visible_std()
     pull = h @ model.coupling().T
@@ -84,7 +86,7 @@ def exact_moments(model):
 
 
 def check_moments(samples, mean, covariance):
-    """Check that every mean and covariance of samples is within five standard errors of the given one."""
+    """Check that all means and covariances of samples are within five standard errors of the expected ones."""
     n = len(samples)
     centred = samples - mean
     z_mean = centred.mean(0) / (covariance.diagonal() / n).sqrt()

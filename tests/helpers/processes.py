@@ -35,14 +35,15 @@ __all__ = ["CASES", "in_processes", "iterate", "make"]
 
 IMAGE = (1, 8, 8)
 BATCH = 100
-SHORT = 62  # examples in a short minibatch, which two processes share as 30 and 32
+SHORT = 62  # the number of examples in a short minibatch, of which two processes take 30 and 32
 N_EXAMPLES = 1100
 K = "method.n_lower_steps=1"
-# with noise of standard deviation 1, negatives are so far from the digits that the loss is constant
+# The noise is small, because negatives with noise of standard deviation 1 are so far from the digits that the loss is
+# constant.
 NEAR = "method.noise_std=0.1"
 PAIRS = "objective.pairs=all"
 LEVELS = ("model.energy.network.widths=[8]", "sizes.h_dim=3", "optimizer.lr=0.01")
-WIDE = "objective.bandwidth=3.0"  # digits are at distances of two to six
+WIDE = "objective.bandwidth=3.0"  # this bandwidth suits the distances between digits, which are two to six
 
 
 def bidsm(n, *options):
@@ -57,7 +58,8 @@ def hyper(name, *options, model="grbm"):
     return ("method=bidsm", K, f"model={model}", f"hypergradient={name}", *(f"hypergradient.{o}" for o in options))
 
 
-# Every method by the name of its configuration, and its parts that exchange tensors between processes.
+# For every method, and every part that exchanges tensors between processes: its overrides, or a function that builds
+# it.
 CASES = {
     **{f"bidsm N={n}": bidsm(n) for n in (0, 2, 5)},
     "bidsm clipped": bidsm(1, "optimizer.clip_norm=0.5"),
@@ -93,7 +95,7 @@ CASES = {
     "pcd": ("method=pcd",),
     "pcd more chains": ("method=pcd", "method.n_chains=131"),
     "pcd langevin": ("method=pcd", "chain=langevin", "chain.n_steps=2", "chain.uniform_start=[0,1]"),
-    # resamples in every iteration
+    # With the threshold 2.0, the method resamples in every iteration.
     "jarzynski": ("method=jarzynski", "method.n_chains=131", "method.resample_below=2.0"),
     "jarzynski langevin": ("method=jarzynski", "model=gaussian", "chain=langevin", "chain.n_steps=2"),
     "annealed_likelihood": (
@@ -117,7 +119,7 @@ CASES = {
     "ed_latent": ("method=ed_latent", K, NEAR, "method.n_negatives=2", "method.n_particles=3"),
     "fisher_critic": ("method=fisher_critic",),
     "bidvl": lambda: bidvl(OffsetLatentTerm(ratio=SigmoidRatio(scale=0.5))),
-    "bidvl_resnet": lambda: bidvl(  # with the hinge loss, and separate latents for each level
+    "bidvl_resnet": lambda: bidvl(  # this case has the hinge loss, and separate latents for each level
         OffsetLatentTerm(ratio=ConstantRatio(scale=0.05), critic_loss="hinge"), share_latents=False
     ),
     "bidvl complete N=1": lambda: bidvl(FullLatentTerm(ratio=SigmoidRatio(scale=0.5)), n_unroll=1),
@@ -172,8 +174,10 @@ def baseline(kind, without, **options):
 
 
 def iterate(method, like, n_iterations, compiled=False, short=SHORT):
-    """Run iterations of a method on real data; return its state, the last record, and the reductions with their
-    bytes."""
+    """Run iterations of a method on real data, and count the reductions between processes.
+
+    Return the state dict, the last record, and the numbers of reductions and of the reduced bytes.
+    """
     method = copy.deepcopy(method)
     if compiled:
         method.compiled = for_full_minibatches(method, BATCH, may_fail=False)

@@ -13,8 +13,10 @@ def flat(params):
 
 
 class Quadratic:
-    """The problem G = 1/2 r'Hr + quartic/4 sum r^4 with r = phi - B theta - shift_i (5 phis, 4 thetas), and a quadratic
-    J."""
+    """A bi-level problem with a quadratic upper loss J, and a lower loss G that is quadratic plus a quartic term.
+
+    G = 1/2 r'Hr + quartic/4 sum r^4 with r = phi - B theta - shift_i, for 5 numbers phi and 4 numbers theta.
+    """
 
     def __init__(self, shift=1.0, quartic=0.0):
         orthogonal = torch.linalg.qr(torch.randn(5, 5))[0]
@@ -43,11 +45,15 @@ class Quadratic:
         return 0.5 * (f - self.r) @ self.Q @ (f - self.r) + 0.5 * t @ self.P @ t + f @ self.R @ t
 
     def problem(self, optimizer=None, state=None, lr=ALPHA):
-        optimizer = optimizer or eb.SGD(lr=99.0)  # the problem uses its own learning rate instead of this one
+        # The optimizer's rate 99 must have no effect, because the problem has its own learning rate lr.
+        optimizer = optimizer or eb.SGD(lr=99.0)
         return eb.BilevelProblem(self.upper, self.lower, optimizer, state or optimizer.init(self.phi), lr)
 
     def gradient(self, n_steps, inverse):
-        """Return the value and gradient of J after n_steps of descent, with ``inverse`` in place of H^-1."""
+        """Return the value and the gradient of J after n_steps of gradient descent on G.
+
+        The matrix ``inverse`` takes the place of H^-1 in the gradient.
+        """
         t = flat(self.theta)
         f = flat(self.phi)
         for i in range(n_steps):

@@ -10,7 +10,10 @@ from helpers.shell import configured
 
 
 def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=True):
-    """Write the files that a run leaves; ``curves`` maps names to values by iteration."""
+    """Write the files that a finished run leaves in its folder.
+
+    ``curves`` maps the name of a metric to its values by iteration.
+    """
     (folder / ".hydra").mkdir(parents=True)
     cfg = configured(*overrides, f"run_dir={folder}") if cfg is None else cfg
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
@@ -27,7 +30,7 @@ def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=Tr
 
 
 class Simple:
-    """Run folders with a small configuration, which is written without composing it."""
+    """A function that writes run folders with a small configuration, without composing it by Hydra."""
 
     def __init__(self, root):
         self.root = root

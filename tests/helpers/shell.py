@@ -22,8 +22,8 @@ CONF = ROOT / "conf"
 # The folder of real data beside the checkout, if there is one.
 SHARED = Path(os.environ.get("EBLVM_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
-# The digits, which need no file, in batches of which the last is short (1400 = 21 x 64 + 56). Samples take 20 Gibbs sweeps
-# instead of 1,000.
+# A tiny run on the digits, which need no file. The last minibatch of an epoch is short (1400 = 21 x 64 + 56). Samples
+# take 20 Gibbs sweeps instead of 1,000.
 TINY = (
     *("debug=fast", "max_examples=null", "trainer.max_steps=10", "data=digits", "data.batch_size=64", "model.h_dim=3"),
     *("callbacks.figures=null", "trainer.log_every_n_steps=1", "sampler.n_steps=20"),
@@ -43,7 +43,10 @@ composed = functools.cache(configure)
 
 
 def is_value(override):
-    """Return whether an override sets a key, instead of choosing a group's option, adding or deleting."""
+    """Return whether an override sets the value of a key.
+
+    Other overrides choose the option of a group, or add or delete a key.
+    """
     return (
         bool(re.fullmatch(r"(?!hydra\.)[a-z]\w*(\.\w+)*=.*", override)) and not (CONF / override.split("=")[0]).is_dir()
     )

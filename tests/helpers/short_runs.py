@@ -1,4 +1,4 @@
-"""Overrides that shorten the runs of experiments and pages."""
+"""Overrides that shorten the runs of experiments and of the documentation's commands."""
 
 import re
 
@@ -31,18 +31,24 @@ SHORT_CHAINS = [f"sampler.dynamics.{name}=1" for name in ("n_hot", "n_falling", 
 
 
 def names(group):
-    """Return the options of a group; files whose names begin with an underscore are parts of others."""
+    """Return the options of a configuration group, without files that are only parts of options.
+
+    The names of such parts begin with an underscore.
+    """
     return sorted(path.stem for path in (CONF / group).glob("[!_]*.yaml"))
 
 
 def first_value(values):
-    """Return the first of the values that a sweep gives to a key: numbers, names or lists."""
+    """Return the first of the values that a sweep gives to a key.
+
+    The values are a range, or numbers, names or lists with commas between them.
+    """
     return re.match(r"range\((\d+)|(\[.*?\]|[^,(]+)", str(values)).expand(r"\1\2")
 
 
 def shorter_deep(cfg):
-    """Return overrides that shorten an experiment with images: small network, short chains, no Inception, few
-    samples."""
+    """Return overrides that shorten an experiment with images: a small network, short chains, few samples and no
+    FID."""
     if "generator" in cfg.method:
         return shorter_generator(cfg)
     if "prior" in cfg.model:
@@ -53,7 +59,7 @@ def shorter_deep(cfg):
     short = list(SHORT_CHAINS)
     narrow = "model.network.widths=[4]" if "widths" in cfg.model.network else "model.network.channels=2"
     short += ["data.val_size=2", "data.batch_size=3", narrow]
-    # a model whose energy is the free energy itself has no head for latents
+    # Only models with a posterior have a head for latents, whose size is reduced here.
     short += ["model.head_dim=4"] if cfg.model.get("head_dim") and "posterior" in cfg.method else []
     if "fid" in cfg.callbacks.evaluation.metrics:
         short += ["callbacks.evaluation.metrics.fid=null", "callbacks.checkpoints.monitor=val/loss"]

@@ -1,4 +1,7 @@
-"""Callbacks that stop a run at a certain point; configurations of tests name them like a user's own."""
+"""Callbacks that stop a run at a certain point.
+
+The configurations of tests name them as users name their own callbacks.
+"""
 
 import os
 import signal
@@ -31,13 +34,16 @@ class PauseAt(pl.Callback):
     def on_train_batch_start(self, trainer, *args):
         if trainer.global_step + 1 == self.iteration:
             (self.folder / "paused").touch()
-            parent = os.getppid()  # it changes if the test, which would create the file, has ended
+            parent = os.getppid()  # The parent's id changes if the test has ended, which would create the file.
             while not (self.folder / "go").exists() and os.getppid() == parent:
                 time.sleep(0.02)
 
 
 class KillAt(pl.Callback):
-    """Kills the process in the middle of an iteration, but only once: a file records that it has."""
+    """Kills the process in the middle of an iteration, but only once.
+
+    The callback writes a file first, and does nothing where this file exists.
+    """
 
     def __init__(self, *, iteration: int, flag: str) -> None:
         self.iteration = iteration

@@ -1,4 +1,7 @@
-"""A reader of W&B's files: a log of records in LevelDB's block format, each a protocol buffer."""
+"""A reader of the files in which W&B records runs.
+
+Each file is a log in LevelDB's block format, and each record of the log is a protocol buffer.
+"""
 
 import json
 import struct
@@ -22,13 +25,14 @@ def records(path):
     at = HEADER
     parts = []
     while at + HEADER <= len(content):
-        if BLOCK - at % BLOCK < HEADER:  # the rest of this block is padding
+        # The rest of this block is padding, because no header fits into it.
+        if BLOCK - at % BLOCK < HEADER:
             at += BLOCK - at % BLOCK
             continue
         _, length, kind = struct.unpack("<IHB", content[at : at + HEADER])
         data = content[at + HEADER : at + HEADER + length]
         if len(data) < length:
-            return  # the file is still being written
+            return  # the last record is incomplete, because the file is still being written
         parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
         if kind in (WHOLE, LAST):
             record = Record()

@@ -1,4 +1,5 @@
-"""Hypergradients: closed forms on a quadratic, rates, Adam unrolled by hand, and the limit of exact BiSM."""
+"""Tests of hypergradients: closed forms on a quadratic problem, rates, steps of Adam by hand, and the limit of exact
+BiSM."""
 
 from contextlib import nullcontext
 
@@ -29,7 +30,8 @@ def test_closed_form_on_a_quadratic(case, backend):
     torch.testing.assert_close(flat(grads), expected, rtol=1e-9, atol=1e-9)
     assert {name: g.shape for name, g in grads.items()} == {name: p.shape for name, p in toy.theta.items()}
     assert not any(g.requires_grad for g in (*grads.values(), value))
-    assert {*toy.draws} == {*range(hypergradient.n_draws)}  # every promised sample of noise is used, and no other
+    # the hypergradient uses each of its n_draws samples of noise, and no others
+    assert {*toy.draws} == {*range(hypergradient.n_draws)}
 
 
 @every_hypergradient
@@ -61,7 +63,7 @@ def test_neumann_at_the_lower_optimum_is_unrolling():
 
 
 def unrolled_adam(toy, theta, state, n, lr=0.1, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1):
-    """Return J after n steps of Adam, written out."""
+    """Return J after n steps of Adam on the lower loss, with Adam's equations written out."""
     phi = {name: p.clone().requires_grad_() for name, p in toy.phi.items()}
     t = state["step"].item()
     m = dict(state["exp_avg"])
@@ -84,7 +86,7 @@ def test_unrolled_adam_continues_from_the_current_moments(n, backend):
     toy = Quadratic(quartic=0.3)
     adam = eb.Adam(lr=99.0, weight_decay=0.1)
     state = adam.init(toy.phi)
-    for i in range(3):  # some steps, so that the optimizer's state is not the initial one
+    for i in range(3):  # After these steps, Adam's moments are no longer the initial zeros.
         grads = torch.func.grad(toy.lower, argnums=1)(toy.theta, toy.phi, 10 + i)
         toy.phi, state = adam.update(toy.phi, grads, state, 0.1)
     with backend():
@@ -106,8 +108,8 @@ def test_conjugate_gradient_stops_at_negative_curvature():
 
 
 def bilevel_problem(energy_case, objective):
-    """Return a BiSM problem with a closed-form lower loss, theta, the exact phi*, and the gradient of the marginal's
-    loss."""
+    """Return a BiSM problem with a closed-form lower loss, theta, the optimal phi, and the exact marginal's
+    gradient."""
     energy = energy_case.make()
     q = energy_case.exact_posterior(energy)
     v = torch.randn(8, V_DIM)

@@ -1,4 +1,7 @@
-"""Hypergradients that keep a state: warm-started adjoints, finite differences and the penalty, with their rates."""
+"""Tests of hypergradients that keep a state between iterations, and of the rates at which they converge.
+
+They are the warm-started adjoint, finite differences and the penalty.
+"""
 
 import itertools
 
@@ -19,7 +22,7 @@ def size(vector):
 
 
 def run(hypergradient, toy, n, problem=None):
-    """Return the estimates of n iterations at fixed theta and phi."""
+    """Return the hypergradients that n iterations estimate while theta and phi stay fixed."""
     problem = problem or toy.problem()
     state = hypergradient.init_state(toy.phi)
     found = []
@@ -54,7 +57,7 @@ def test_preconditioned_steps_converge_at_the_rate_of_the_preconditioned_hessian
     scaled = toy.H / (root.sqrt().unsqueeze(1) * root.sqrt())
     rate = (1 - 0.2 * torch.linalg.eigvalsh(scaled)).abs().max()
     torch.testing.assert_close(errors[-1] / errors[-2], rate, rtol=1e-3, atol=0)
-    # five preconditioned steps of conjugate gradients solve a system of five unknowns
+    # Five preconditioned steps of conjugate gradients solve a system of five unknowns exactly.
     torch.testing.assert_close(run(eb.Warm(n_steps=5, curvature="hessian"), toy, 1, problem)[0], limit)
 
 
@@ -63,7 +66,8 @@ def test_warm_conjugate_gradient_goes_on_where_it_stopped():
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, toy.phi).gradient)
     warm = eb.Warm(curvature="hessian", preconditioner="none")
     errors = [size(found - limit) for found in run(warm, toy, 40)]
-    # steepest descent with exact line search is at least as fast as the best fixed step
+    # With one step of conjugate gradients in each iteration, the method is steepest descent with exact line search. Its
+    # error falls at least as fast as with the best fixed step size.
     low = min(EIGENVALUES)
     high = max(EIGENVALUES)
     assert errors[-1] / errors[0] < ((high - low) / (high + low)) ** 36
@@ -87,7 +91,8 @@ def test_the_difference_is_of_second_order_in_its_step():
     errors = []
     for radius in (0.4, 0.2, 0.1, 0.05):
         errors.append(size(flat(difference_product(toy.problem(), toy.theta, toy.phi, w, radius)) - exact))
-    # G has degree four, so that the difference has an error of second order and no other
+    # G is a polynomial of degree four, so that the central difference only has an error of second order: half the
+    # radius gives a quarter of the error.
     for before, after in itertools.pairwise(errors):
         torch.testing.assert_close(before / after, torch.tensor(4.0), rtol=1e-6, atol=0)
 
@@ -121,7 +126,8 @@ def test_adams_diagonal_stands_for_the_hessian():
 
 def test_the_penalty_approaches_the_implicit_gradient_as_one_over_its_multiplier():
     toy = Quadratic(shift=0.0)
-    exact = toy.B @ flat(toy.theta)  # the current phi, which is z, is at the lower optimum
+    # The current phi minimises the lower loss. The penalty's z starts there, and therefore stays at the optimum.
+    exact = toy.B @ flat(toy.theta)
     toy.phi = {"x": exact[:2], "y": exact[2:].view(3, 1)}
     limit = flat(Implicit(n_terms=5)(toy.problem(), toy.theta, toy.phi).gradient)
     errors = []
@@ -156,7 +162,7 @@ def test_the_distance_of_the_penalised_posterior_is_kept_and_the_multiplier_grow
         shift = y - z
         torch.testing.assert_close(state["penalty_shift"], shift)
         torch.testing.assert_close(value, toy.upper(toy.theta, {"": y}))
-        # d_theta G = -B'H (phi - B theta): this is the difference of two such gradients
+        # The penalty subtracts the gradient d_theta G = -B'H (phi - B theta) at phi = z from the gradient at phi = y.
         direct = toy.P @ flat(toy.theta) + toy.R.T @ y
         torch.testing.assert_close(flat(gradient), direct - multiplier * toy.B.T @ toy.H @ (y - z))
 
@@ -170,7 +176,8 @@ def test_the_multiplier_does_not_multiply_the_noise_of_the_lower_level():
     noisy.shift = torch.randn(50, 5).expand(50, 5)
     penalty = eb.Penalty(n_steps=1, multiplier=1e6, step_size=ALPHA, **options)
     for a, b in zip(run(penalty, quiet, 30), run(penalty, noisy, 30), strict=True):
-        assert size(a - b) < size(a)  # if y and z had different noise, they would differ a million times more
+        # If y and z had different noise, the multiplier would make the gradients a and b differ a million times more.
+        assert size(a - b) < size(a)
 
 
 @pytest.mark.parametrize("make", [eb.Warm, AdamAdjoint, eb.Penalty, lambda: FiniteDifference(adjoint=AdamAdjoint())])

@@ -1,4 +1,5 @@
-"""Maximum likelihood by annealed chains: its gradient, its schedule of temperatures, and what it does not change."""
+"""Tests of maximum likelihood by annealed chains: the gradient, the temperatures, and the posterior, which stays
+unchanged."""
 
 import pytest
 import torch
@@ -40,7 +41,8 @@ def test_the_gradient_is_that_of_the_likelihood_of_noised_data_within_its_standa
             exact = iterating.gradient_of(energy.free_energy(points).mean() + energy.log_partition(), energy)
             rows.append(torch.cat([(found.grads[name] - exact[name]).flatten() for name in exact]))
         method.run_iteration(state, v, noise)  # lr is 0, so that only the chains move
-    # chains last, so that the errors are correlated, and the spread of one iteration is used as the bound of the mean
+    # The chains continue from one iteration to the next, so that the errors of iterations are correlated. The mean
+    # error is therefore compared with the standard deviation of one iteration, and not with a standard error.
     errors = torch.stack(rows)
     assert (errors.mean(0).abs() < 4 * errors.std(0)).all()
     assert (errors.std(0) < 0.05).all()
@@ -59,7 +61,8 @@ def test_the_loss_of_an_iteration_by_hand():
     end, _ = iterating.run(method, state, v, noise)
     x = end.buffers["chain_v"]
     age = end.buffers["chain_age"]
-    assert set(age.tolist()) == {2, 3, 4, 5, 6, 1}  # a chain whose age reached 6 began anew between the two moves
+    # A chain that reached age 6 with the first move began anew before the second move, and now has age 1.
+    assert set(age.tolist()) == {2, 3, 4, 5, 6, 1}
     points = method.objective.perturb(v, noise["data"])
     at_one = x[age > 4]
     loss = energy.energy(points, q.mean(points)).mean() - energy.energy(at_one, q.mean(at_one)).mean()
@@ -85,7 +88,8 @@ def test_a_move_is_at_the_temperature_of_the_age_of_its_chain(monkeypatch):
     torch.testing.assert_close(x[-1], noise["start"][0, -1])
     method.n_falling = 0
     method.moved(method.free_energy(method.live_state()), x, torch.zeros(7), noise)
-    torch.testing.assert_close(seen["size"], torch.full((7,), 0.4))  # at T = 1 this is the step size of all moves
+    # With n_falling = 0 all moves are at T = 1, where the step size is 0.4.
+    torch.testing.assert_close(seen["size"], torch.full((7,), 0.4))
 
 
 @pytest.mark.parametrize("n_moves", [1, 2, 4, 5, 7])

@@ -1,4 +1,4 @@
-"""All methods: what each step trains, the direction of a few steps, and bit-equal resumed runs."""
+"""Tests of all methods: what each step trains, the direction of a few steps, and bit-equal resumed runs."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ LANGEVIN = LangevinChain(n_steps=10, step_size=0.05)
 
 
 def fitted(kind, divergence=eb.KL, **options):
-    """Build a method with binary latents and a posterior for them."""
+    """Return a function that builds a method with a posterior of binary latents for an energy."""
 
     def make(energy):
         q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=energy.h_dim)
@@ -102,10 +102,12 @@ def test_each_step_changes_only_the_parameters_of_its_group_with_both_backends(n
         own = {(group.network, parameter) for parameter in group.of(start.params[group.network])}
         moved = {(n, p) for n, ps in after.params.items() for p in ps if not torch.equal(ps[p], start.params[n][p])}
         assert moved <= own
-        # this bias shifts f by a constant, which cancels in differences
+        # The last bias of the prior only shifts f by a constant, which cancels in differences. It is therefore not
+        # moved.
         assert {parameter for _, parameter in own - moved} <= {"prior.layers.2.bias"}
     pure, _ = iterating.run(method, start, v, noise)
-    method.run_iteration(start, v, noise)  # in place: the method's own tensors get the same values
+    # This iteration works in place, and writes the same values into the method's own tensors.
+    method.run_iteration(start, v, noise)
     for name, params in iterating.start(method).params.items():
         torch.testing.assert_close(params, pure.params[name])
     torch.testing.assert_close(iterating.start(method).buffers, pure.buffers)
@@ -162,7 +164,8 @@ SHORT = (
 STOP = "+callbacks.crash._target_=helpers.stopping.CrashAt"
 CRASH = ("allow_packages=[helpers]", STOP, "+callbacks.crash.iteration=9")
 FITTED = "noise_distribution=fitted_normal"
-KEPT = {  # the buffers that the next iteration needs, besides the parameters
+# The options of a run, and the buffers that its next iteration needs besides the parameters.
+KEPT = {
     "pcd": (("method=pcd",), {"chain_started", "chain_h"}),
     "jarzynski": (("method=jarzynski",), {"chain_started", "chain_v", "chain_volume"}),
     "annealed_likelihood": (
@@ -193,7 +196,8 @@ def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one(name, tmp_path, monk
     assert curves(tmp_path / "resumed") == curves(tmp_path / "straight")
     state = checkpoint(tmp_path / "resumed")["state_dict"]
     assert kept == {x for x in state if x.startswith("chain_") or x in ("latents", "noise_distribution.fitted")}
-    # the fit is in the checkpoint, so that a resumed run must not fit again
+    # The checkpoint contains the fitted noise distribution, which must not be fitted again. With this patch, a second
+    # fit would be an error.
     monkeypatch.setattr(FittedNormal, "fit", None)
     again = evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(resumed)

@@ -1,4 +1,4 @@
-"""Options of BiSM: several latents for each v, and the learning rate of the unrolled steps."""
+"""Tests of options of BiSM: several latents for each v, and the learning rate of the unrolled steps."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Contrastive divergence: its gradient, the limit of long chains, and persistent chains."""
+"""Tests of contrastive divergence: its gradient, persistent chains, and its validation loss."""
 
 from contextlib import nullcontext
 
@@ -124,12 +124,13 @@ def test_persistent_chains_start_at_the_first_minibatch_and_continue_from_their_
     v = torch.randn(6, V_DIM)
     w = torch.randn(6, V_DIM) + 5
     short = torch.randn(4, V_DIM) - 5
-    # the first iteration is one of CD
+    # In the first iteration the chains start at the minibatch, as in CD.
     first, noise = gradient(method, v, 0)
     anew, _ = gradient(make(energy, chain), v, 0)
     torch.testing.assert_close(first.grads, anew.grads)
     assert first.buffers["chain_started"]
-    # later iterations continue the chains, for any minibatch; after a short one, too, all chains move
+    # Later iterations continue all chains from their last states, whatever the minibatch is, and also if it is a short
+    # one.
     buffers = first.buffers
     for batch, seed in ((w, 1), (short, 2)):
         after, noise = gradient(method, batch, seed, buffers)
@@ -196,7 +197,7 @@ def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
     langevin = LangevinChain(n_steps=4, step_size=0.3)
     methods = [make(energy, langevin, validation=kind) for kind in ("mean", "draw")]
     found = [method.validation_loss(v, keyed_generator(5)).mean() for method in methods]
-    # the noise has variance a
+    # The last Langevin step of size a adds noise of variance a to each coordinate of v.
     torch.testing.assert_close(found[1] - found[0], torch.tensor(0.3 * V_DIM), rtol=0.1, atol=0)
 
 

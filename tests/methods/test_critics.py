@@ -1,4 +1,5 @@
-"""The Fisher critics: their objective against closed forms, what each step trains, and the published experiment."""
+"""Tests of the Fisher critics: their objective against closed forms, what a step descends, and the metric of the
+divergence."""
 
 from contextlib import nullcontext
 
@@ -18,7 +19,7 @@ from helpers.stand_in import StandIn
 
 
 def normal_expectation(n=40):
-    """Return nodes and weights of an expectation over N(0, I) in the plane and over all pairs of signs."""
+    """Return nodes v and u, and weights, of an expectation over v ~ N(0, I) in the plane and over random signs u."""
     (v, w) = hermite(n, 2)
     u = product([-1.0, 1.0], 2)
     return v.repeat_interleave(len(u), 0), u.repeat(len(v), 1), w.repeat_interleave(len(u)) / len(u)
@@ -42,7 +43,8 @@ def model(float64):
 
 
 def optimum(model):
-    return lambda v: model.score(v) + v  # the score of the data is -v
+    # The best critic is the model's score minus the score of the data, which is -v.
+    return lambda v: model.score(v) + v
 
 
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
@@ -82,7 +84,7 @@ def variational(energy, **options):
 
 
 def smooth(method, v):
-    """Return the function of v to which a residual critic is added."""
+    """Return the values at v of the smooth function to which a residual critic is added."""
     return method.score.smooth(method.energy, method.posterior, v)
 
 
@@ -111,7 +113,7 @@ def test_the_variational_score_by_hand_and_after_the_lower_steps(model):
 
 @every_backend
 def test_a_residual_critic_is_added_to_the_model_score(backend, model):
-    # f is the network plus the model's score, which has a closed form here
+    # The critic f is the network plus the model's score, which has a closed form here.
     v = torch.randn(8, 2)
     u = torch.randn(8, 2)
     q = eb.BernoulliPosterior(v_dim=2, h_dim=3)
@@ -134,7 +136,8 @@ def test_the_field_of_a_deep_model_is_its_slope_at_the_posterior_mean(float64):
     (expected,) = torch.autograd.grad(-energy(x, h).sum(), x)
     torch.testing.assert_close(smooth(method, v), expected)
     slope = torch.autograd.functional.jacobian(lambda x: smooth(method, x).sum(0), v)
-    step = 1e-6 * torch.ones(2)  # the mean of q moves with v
+    # The finite difference contains the change of q's mean with v, which the Jacobian must also contain.
+    step = 1e-6 * torch.ones(2)
     change = (smooth(method, v + step) - smooth(method, v - step)) / 2e-6
     torch.testing.assert_close(slope.sum(-1).T, change, rtol=1e-6, atol=1e-8)
 

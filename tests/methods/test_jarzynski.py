@@ -1,4 +1,4 @@
-"""Weighted chains of Jarzynski's method: log Z and expectations along a run, the ratios of steps, and resampling."""
+"""Tests of Jarzynski's weighted chains: log Z and expectations along a run, density ratios of steps, and resampling."""
 
 import itertools
 import math
@@ -44,7 +44,7 @@ def by_quadrature(energy, half_width=12.0, n=401):
     return (-energy.free_energy(torch.cartesian_prod(axis, axis))).logsumexp(0) + 2 * (axis[1] - axis[0]).log()
 
 
-# a model, its chain, and its exact log Z
+# A function that builds a model, the chain for it, and a function that computes its exact log Z.
 MODELS = {
     "gibbs of bits": (
         lambda: make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=3)),
@@ -119,7 +119,7 @@ def test_log_z_is_within_its_standard_error_along_a_run_in_which_it_moves_by_far
     for seed in range(40):
         truth = exact(method.energy)
         record = iterate(method, seed)
-        # the variance by the delta method, since the weights were last equal
+        # The delta method gives the variance that the weights have added since they were last equal.
         of_weights = 1 / record["model_effective_sample_size"] - 1 / N
         assert abs(record["model_log_z"] - truth) < 4 * (variance + of_weights).sqrt()
         variance = variance + of_weights * record["model_resampled"]
@@ -160,7 +160,8 @@ def test_weights_stay_equal_under_gibbs_sweeps_of_one_theta():
 
 @pytest.mark.parametrize("resample_below", [0.0, 1.0])
 def test_weights_correct_the_large_steps_of_unadjusted_langevin_dynamics(resample_below):
-    chain = LangevinChain(n_steps=2, step_size=1.0)  # a step so large that the chain's own stationary variance is 4/3
+    # The step is so large that the chain's own stationary variance is 4/3 instead of 1.
+    chain = LangevinChain(n_steps=2, step_size=1.0)
     method = make(Bowl(), chain, n_chains=40_000, resample_below=resample_below)
     method.start(torch.randn(1000, 1), keyed_generator(0))
     for seed in range(5):

@@ -1,4 +1,5 @@
-"""The latent-space energy-based prior: closed forms of the Gaussian case, its own training, samples and outliers."""
+"""Tests of the latent-space energy-based prior: closed forms of the Gaussian case, an iteration, encodings, and
+samples."""
 
 import pytest
 import torch
@@ -40,7 +41,10 @@ class Linear(nn.Linear):
 
 
 def gaussian(precision=None):
-    """Build a model whose posterior has a given precision; if that is diagonal, a factorised q equals the posterior."""
+    """Build a linear-Gaussian model whose posterior has a given precision.
+
+    If the precision is diagonal, a factorised q can equal the posterior.
+    """
     g = Linear(H, V)
     nn.init.normal_(g.weight, std=0.3)
     nn.init.normal_(g.bias)
@@ -51,7 +55,11 @@ def gaussian(precision=None):
 
 
 def closed(theta):
-    """Return mean and precision of h, mean (a function of v) and precision of h given v, and the distribution of v."""
+    """Return closed forms of the Gaussian model with parameters theta.
+
+    They are the mean and the precision of h, the mean (as a function of v) and the precision of h given v, and the
+    distribution of v.
+    """
     A, b, W, c = (theta[name] for name in ("prior.A", "prior.b", "generator.weight", "generator.bias"))
     prior = torch.eye(H) + 0.5 * (A + A.T)
     mean = -torch.linalg.solve(prior, b)
@@ -65,13 +73,16 @@ def closed(theta):
 
 
 def corners(mean, precision):
-    """Return eight h of equal weight with the moments of N(mean, 1 / precision) up to order three, (8, *mean.shape)."""
+    """Return eight points h of equal weight that have the moments of N(mean, 1 / precision) up to order three.
+
+    Their shape is (8, *mean.shape).
+    """
     root = torch.linalg.cholesky(torch.linalg.inv(precision))
     return mean + ((2 * binary(H) - 1) @ root.T).view(-1, *[1] * (mean.dim() - 1), H)
 
 
 def by_closed_form(energy, fn):
-    """Return the gradient by theta of a function of the closed forms."""
+    """Return the gradient with respect to theta of a function that uses closed forms."""
     theta = {name: p.detach().requires_grad_() for name, p in energy.named_parameters()}
     grads = torch.autograd.grad(fn(theta), list(theta.values()), materialize_grads=True)
     return dict(zip(theta, grads, strict=True))
@@ -87,11 +98,12 @@ def assert_equal(found, expected):
 def test_the_marginal_is_the_closed_one():
     energy = gaussian()
     v = torch.randn(6, V)
-    x, w = hermite(24, H)  # an integral over h, centred at the origin
+    x, w = hermite(24, H)  # nodes of an integral over h, which are centred at the origin
     log_w = w.log() + 0.5 * x.square().sum(-1) + 0.5 * H * torch.log(torch.tensor(2 * torch.pi))
     free_energy = -(log_w[:, None] - energy.energy(v, x[:, None].expand(-1, 6, -1))).logsumexp(0)
     mean, prior, *_, truth = closed(eb.params_of(energy))
-    # log Z sums the logs of two integrals: of N(v; g, sigma^2) without its constant, and of the prior
+    # log Z is the sum of the logarithms of two integrals: that of exp(-|v - g|^2 / (2 sigma^2)) over v, and that of the
+    # unnormalised prior over h.
     log_z = V * torch.log(torch.tensor(STD)) + 0.5 * (V + H) * torch.log(torch.tensor(2 * torch.pi))
     log_z = log_z - 0.5 * prior.logdet() - 0.5 * energy.prior.b @ mean
     torch.testing.assert_close(-free_energy - log_z, truth.log_prob(v), rtol=1e-9, atol=1e-9)
@@ -109,7 +121,7 @@ def test_gradient_of_lebm_is_that_of_the_likelihood_at_draws_of_its_posterior_an
     energy = gaussian(0.2 * root @ root.T + 1.5 * torch.eye(H) if full else None)
     prior_mean, prior, mean, posterior, _ = closed(eb.params_of(energy))
     data = torch.randn(5, V)
-    v = data.repeat(8, 1)  # eight latents for each example
+    v = data.repeat(8, 1)  # each example occurs with eight latents
     drawn = [corners(prior_mean.expand(5, H), prior).flatten(0, 1), corners(mean(data), posterior).flatten(0, 1)]
     monkeypatch.setattr(lebm, "run_chain", lambda *_: drawn.pop(0).detach())
     method = small(energy)
@@ -164,7 +176,8 @@ def test_an_encoder_by_chains_is_a_function_of_v_only():
 
 
 def test_drawn_latents_follow_a_learnt_prior():
-    # f(h) = h' h / 2 halves the variance of N(0, I)
+    # With f(h) = h' h / 2 the prior has half the variance of N(0, I), which Langevin steps of size 0.1 increase a
+    # little.
     f = Quadratic(torch.eye(H), torch.zeros(H))
     energy = eb.LatentPriorEnergy(h_dim=H, generator=SmoothMLP(sizes=[H, 8, 64]), prior=f)
     source = GeneratedImages(langevin=eb.Langevin(n_steps=30, step_size=0.1), batch_size=400)

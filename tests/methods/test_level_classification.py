@@ -1,4 +1,7 @@
-"""The classification of the noise level: Bayes' probabilities at the true energy, where the mean gradient is zero."""
+"""Tests of the classification of the noise level: its probabilities and its mean gradient at the true energy.
+
+The probabilities are those of Bayes' rule, and the mean gradient is zero.
+"""
 
 import math
 
@@ -18,10 +21,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 class Perturbed(KnownMixture):
-    """The energy of a known mixture plus a g(w) for a random network g and the parameters a, which are zero at first.
-
-    The first entry of a is the factor of g, and the second that of log t.
-    """
+    """The energy of a known mixture plus a_0 g(w) + a_1 log t, for a random network g and parameters a that start at
+    zero."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -41,7 +42,10 @@ def state_of(method):
 
 
 def test_loss_at_the_true_energy_has_the_probabilities_of_bayes():
-    """Use one normal distribution, whose noised densities are known, and an offset that all levels share."""
+    """Compare the loss for one normal distribution, whose noised densities are known, with Bayes' rule.
+
+    The energy has an offset that is the same at all levels and must not matter.
+    """
     method = levels_of(KnownMixture([[0.4, -0.2]], [1.0], offset=3.0), classification_weight=1.7)
     v = torch.randn(6, 2)
     noise = method.noise(v, keyed_generator(0))
@@ -65,7 +69,7 @@ def test_loss_at_the_true_energy_has_the_probabilities_of_bayes():
 
 
 def mean_gradient(levels, **options):
-    """Integrate the gradient of the loss in a over data, noise and which of the levels is the true one."""
+    """Integrate the gradient of the loss with respect to a, over data, noise and the choice of the true level."""
     centres = [[-0.5, 0.2], [0.4, -0.1]]
     energy = Perturbed(centres, [0.7, 0.3], **options)
     method = levels_of(energy)
@@ -86,7 +90,8 @@ def test_the_mean_gradient_is_zero_at_the_true_energy_and_at_no_energy_whose_lev
     levels = [0.4, 0.6, 0.9]
     assert mean_gradient(levels).abs().max() < 5e-6
     assert mean_gradient(levels, offset=2.0).abs().max() < 5e-6
-    # offset in log t, which denoising cannot see: the gradient is positive, so that descent lowers the offset
+    # This offset depends on log t, which the denoising term cannot notice. Its gradient is positive, so that gradient
+    # descent lowers the offset.
     assert mean_gradient(levels, offset=lambda log_level: 0.2 * log_level)[1] > 0.02
 
 
@@ -101,15 +106,29 @@ def test_each_level_is_uniform_in_its_logarithm_within_the_range():
         assert (counts - 2000).abs().max() < 5 * math.sqrt(2000)
     inside = (log_levels[0] - (lowest + highest) / 2).abs() < 0.1
     apart = (log_levels[1] - log_levels[0])[inside]
-    assert apart.std() == pytest.approx(3.0 * math.sqrt(2), rel=5 / math.sqrt(2 * len(apart)) + 0.1)  # 0.1: the ends
+    # The tolerance is 0.1 plus five standard errors, because levels are reflected at the ends of their range.
+    assert apart.std() == pytest.approx(3.0 * math.sqrt(2), rel=5 / math.sqrt(2 * len(apart)) + 0.1)
 
 
-def test_levels_lie_closer_together_in_more_dimensions_by_default():
+def test_each_example_has_a_spread_of_its_own_by_default():
     energy = NoiseConditionalFreeEnergy(
         energy=eb.MLPEnergy(v_dim=17, widths=[4]), v_shape=[16], noise_range=NoiseRange()
     )
-    assert levels_of(energy).spread == 0.5
-    assert "J = 3, spread 0.5, weight 1" in levels_of(energy).title
+    method = levels_of(energy)
+    smallest = 0.5  # 2 / sqrt(16)
+    spreads = method.spreads(torch.zeros(20_000, 16), 12.0, keyed_generator(0))
+    # The logarithm of a spread in units of its range has the mean 1/2 and the standard deviation 1/sqrt(12).
+    position = (spreads / smallest).log() / math.log(12.0 / smallest)
+    assert 0 <= position.min() < 0.001
+    assert 0.999 < position.max() <= 1
+    assert position.mean() == pytest.approx(0.5, abs=5 / math.sqrt(12 * 20_000))
+    assert position.std() == pytest.approx(1 / math.sqrt(12), rel=5 / math.sqrt(2 * 20_000))
+
+
+def test_the_title_names_the_numbers():
+    energy = KnownMixture([[0.0, 0.0]], [1.0])
+    assert "J = 3, spread of all sizes, weight 1" in levels_of(energy).title
+    assert "J = 2, spread 0.5, weight 1" in levels_of(energy, n_levels=2, spread=0.5).title
     assert levels_of(energy).parts.energy.level == energy.noise_range.t_min
 
 

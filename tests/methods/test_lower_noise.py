@@ -1,4 +1,7 @@
-"""lower_noise=shared: one noisy minibatch and one pass of the model for both levels, against the equations by hand."""
+"""Tests of the option lower_noise=shared, with which both levels use one noisy minibatch and one pass of the model.
+
+Whole iterations are compared with their equations.
+"""
 
 import copy
 
@@ -52,7 +55,8 @@ def deep():
 MODELS = {"grbm": grbm, "deep": deep}
 OBJECTIVES = {
     "dsm": lambda: eb.DSM(noise_std=0.3),
-    "mdsm": lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),  # its points have weights in the lower level
+    # MDSM also weights the points of the lower level.
+    "mdsm": lambda: eb.MDSM(sigma_min=0.2, sigma_max=0.9, sigma0=0.5),
     "sm": lambda: eb.SM(),
 }
 HYPERGRADIENTS = {
@@ -87,7 +91,7 @@ def leaves(module):
 
 
 class ByHand:
-    """The losses of one iteration of a model, written out, at given points and with given weights."""
+    """The losses of one iteration, computed from their equations at given points and with given weights."""
 
     def __init__(self, method, v, noise):
         self.method = method
@@ -117,7 +121,7 @@ class ByHand:
         return (self.weight * 0.5 * gap.square().sum(-1).mean(0)).mean()
 
     def step(self, theta, q_params, x):
-        """Return q after its natural-gradient step."""
+        """Return the parameters of q(h|x) after one natural-gradient step."""
         posterior = self.method.posterior
         p = bind(self.method.energy, theta)
         bits = isinstance(posterior, eb.BernoulliPosterior)
@@ -127,7 +131,7 @@ class ByHand:
         return (-slope,) if bits else (q_params[0] - (2 * q_params[1]).exp() * slope, q_params[1])
 
     def score(self, theta, phi, eps, x, refine):
-        """Return x and the surrogate score there, for latents that are drawn at the given points and then held
+        """Return x and the surrogate score at x, for latents that are drawn at the noisy minibatch and then held
         fixed."""
         posterior = self.method.posterior
         q = bind(posterior, phi)
@@ -175,7 +179,8 @@ class ByHand:
                 return tuple(q + (a - b) for q, a, b in zip(q_params, moved, same, strict=True))
 
             return gradient(self.upper(theta, phi, noise, refine), theta)
-        if name == "implicit":  # the first step of conjugate gradients: w = -(g'g / g'Hg) g
+        # The first step of conjugate gradients gives w = -(g'g / g'Hg) g.
+        if name == "implicit":
             g = gradient(self.upper(theta, phi, noise), phi)
             slope = gradient(self.lower(theta, phi, noise["unrolled"]["latent"][0]), phi, create_graph=True)
             along = sum((slope[key] * g[key]).sum() for key in g)
@@ -189,7 +194,7 @@ class ByHand:
 
 
 def by_hand(method, name, v, noise):
-    """Return theta and phi after an iteration that is written out."""
+    """Return theta and phi after an iteration that is computed from its equations."""
     hand = ByHand(method, v, noise)
     theta = leaves(method.energy)
     phi = hand.lower_steps(theta, leaves(method.posterior), noise["lower"])
@@ -252,7 +257,8 @@ def vages_by_hand(method, v, noise):
     z = method.objective.cotangent(torch.stack(slopes(score_set)).mean(0).detach(), hand.x, hand.data).detach()
     total = sum((z * s).sum() for s in slopes(mean_set)) / 2
     s = torch.stack([(z * one).sum(1).detach() for one in slopes(cov_set)])
-    for weight, one in zip(s - s.mean(0), cov_set, strict=True):  # the covariance divides by L - 1, which is 1
+    # The covariance of L = 2 particles divides by L - 1 = 1.
+    for weight, one in zip(s - s.mean(0), cov_set, strict=True):
         total = total - (weight * p.energy(x, one)).sum()
     found = gradient(total / len(v), theta)
     moved = {key: t.detach() - UPPER_LR * found[key] for key, t in theta.items()}

@@ -22,7 +22,7 @@ KINDS = ["mdsm", "cd", "bism", "bism-2", "vages"]
 
 
 def image_method(kind, energy=None, n_lower_steps=2, **network):
-    """Build a method for tiny images, with the initial parameters of one seed."""
+    """Build a method for tiny images, always with the same initial parameters."""
     torch.manual_seed(0)
     rule = eb.Adam(lr=1e-3)
     net = tiny_resnet(**network)
@@ -63,12 +63,13 @@ def test_an_iteration_on_images_moves_every_network_whoever_differentiates(kind,
     assert all(value.isfinite() for value in record.values())
     for network, params in before.params.items():
         for name, p in params.items():
-            # an additive constant of the energy changes neither a score nor the difference of two energies
+            # The last bias is an additive constant of the energy. It is not moved, because it changes neither a score
+            # nor the difference of two energies.
             assert torch.equal(after.params[network][name], p) == (name == "head.square.bias"), name
 
 
 def kept_bytes(energy, v):
-    """Count the bytes that autograd keeps for a pass with v."""
+    """Count the numbers that autograd keeps for the backward pass of an energy at v."""
     kept = {}
     with torch.autograd.graph.saved_tensors_hooks(
         lambda x: kept.setdefault(x.data_ptr(), x.numel()) and x, lambda x: x
@@ -88,7 +89,8 @@ def test_recomputed_activations_change_no_gradient(float64):
         with plain_autograd():
             found[recompute] = model_gradient(method, v).grads
     torch.testing.assert_close(found[True], found[False], rtol=1e-12, atol=1e-12)
-    # two steps of the chain and the energies of both phases; with recomputation each runs twice
+    # The network runs four times: for two steps of the chain, and for the energies of both phases. With recomputation
+    # each pass is made twice.
     assert (len(passes[False]), len(passes[True])) == (4, 8)
     assert kept_bytes(image_method("cd", checkpoint=True).energy, v) < kept_bytes(image_method("cd").energy, v) / 2
 
@@ -99,7 +101,7 @@ def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
     v = torch.rand(4, *IMAGE)
     with pytest.raises(eb.ConfigError, match="checkpoint=false"), backend():
         model_gradient(method, v)
-    method.eval()  # metrics are computed with torch.func, and keep their activations
+    method.eval()  # In evaluation mode activations are kept, because metrics are computed with torch.func.
     assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
 
 
@@ -135,7 +137,7 @@ def test_sums_are_float32_under_autocast():
         energies += [POSTERIORS[0].make().float().logits(torch.rand(4, V_DIM))]
         assert tiny_resnet()(v).dtype == torch.bfloat16
     assert {e.dtype for e in energies} == {torch.float32}
-    # 8 bits of mantissa cannot distinguish 1000 equal terms from 1001
+    # The head sums 1001 equal terms. In bfloat16, whose mantissa has 8 bits, 1001 would be rounded to 1000.
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         head = SquaredNormHead(in_dim=1, width=1001)
         head.weight.zero_(), head.bias.fill_(1.0)
@@ -147,8 +149,8 @@ PASSES = {"bism": 1, "bism-2": 3, "vages": 3, "mdsm": 1}
 
 @pytest.mark.parametrize("kind", PASSES)
 def test_passes_of_an_iteration_through_the_trunk(kind):
-    # one pass for each lower step, unrolled or not, one for all refinement steps, one for the score and one for its
-    # gradient
+    # The trunk is passed once for each lower step (unrolled or not), once for all refinement steps together, once for
+    # the score, and once for the gradient of the score.
     method = image_method(kind, n_lower_steps=4)
     v = torch.rand(4, *IMAGE)
     noise = method.draw_noise(v, keyed_generator(0))

@@ -1,5 +1,4 @@
-"""Joint particles: the gradient, the distributions that they sample, and the stored latents of each training
-example."""
+"""Tests of joint particles: an iteration by hand, and the stored latents of each training example."""
 
 from contextlib import nullcontext
 
@@ -65,13 +64,14 @@ def test_the_indices_of_a_batch_are_those_of_its_rows():
     data = eb.Digits(batch_size=64, seed=3)
     stream = iter(data.train_dataloader())
     seen = []
-    for i, v in zip(range(50), stream, strict=False):  # three epochs of 22 batches, of which the last is short
+    # 50 iterations reach into the third epoch of 22 minibatches, of which the last one is short.
+    for i, v in zip(range(50), stream, strict=False):
         indices = data.indices_at(i)
         assert torch.equal(data.splits.train[indices], v)
         seen.append(indices)
     assert {len(indices) for indices in seen} == {64, 56}
     assert sorted(torch.cat(seen[:22]).tolist()) == list(range(len(data.splits.train)))
-    assert torch.equal(data.indices_at(3), seen[3])  # earlier iterations can be asked for, too
+    assert torch.equal(data.indices_at(3), seen[3])  # The indices of an earlier iteration can still be computed.
 
 
 RUN = (

@@ -1,4 +1,4 @@
-"""Networks: their formulas by hand, published sizes, memory layout, and shapes that they refuse."""
+"""Tests of networks: their formulas by hand, published sizes, memory layout, and shapes that they refuse."""
 
 from itertools import pairwise
 
@@ -74,7 +74,7 @@ def resnet_by_hand(network, v, stride, padding):
     for i, block in enumerate(network.blocks):
         y = conv2d(torch_elu(x), block.first.weight, None, padding=1)
         y = conv2d(torch_elu(y), block.second.weight, block.second.bias, padding=1)
-        if i % 2 == 0:  # two blocks a stage, of which the first halves the resolution
+        if i % 2 == 0:  # each stage has two blocks, of which the first halves the resolution
             x = avg_pool2d(x, 2)
             y = avg_pool2d(y, 2)
         x = y + conv2d(x, block.shortcut.weight, block.shortcut.bias)

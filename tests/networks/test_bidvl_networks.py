@@ -1,5 +1,4 @@
-"""Networks of doubly variational learning: published sizes, initial values, spectral norms, and passes that change no
-state."""
+"""Tests of the networks of BiDVL: published sizes, initial values, spectral norms, and passes that change no state."""
 
 import copy
 import math
@@ -45,13 +44,15 @@ def outputs(module, kind):
 
 
 def test_widths_double_with_each_halving():
-    """Compare with the published table of the largest size, with e = w = 1."""
+    """Compare the numbers of channels with the published table for the largest images, with all base widths equal to
+    one."""
     n = 5
     shape = [3, 128, 128]
     pairs = [2**i for i in range(n + 1) for _ in range(2)]
     network = SpectralConv(v_shape=shape, width=1)
     assert outputs(network, nn.Conv2d) == pairs[:-1]
-    last = network.layers[-1]  # a convolution over the whole image
+    # This layer is a convolution over the whole image, and is therefore written as a linear layer.
+    last = network.layers[-1]
     assert (last.in_features, last.out_features) == (16 * 2**n, pairs[-1])
     assert outputs(BatchNormEncoder(v_shape=shape, width=1), nn.Conv2d) == [2**i for i in range(n + 1)]
     wanted = [2**n, *(2 ** (n - i) for i in range(n)), 3]
@@ -73,7 +74,7 @@ def test_residual_features_are_summed_over_the_published_resolution(side, widths
 
 
 def test_shortcuts_commute_with_pooling_and_doubling(float64):
-    """Compare the cheaper order of pooling and shortcut with the published order."""
+    """Compare the order of pooling and shortcut that the code uses, because it is cheaper, with the published order."""
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6], n_down=2).eval()
     block = network.blocks[1]
     x = torch.randn(2, 4, 8, 8)
@@ -88,7 +89,8 @@ def test_shortcuts_commute_with_pooling_and_doubling(float64):
 
 
 def test_the_rectifier_of_the_authors_code_overwrites_the_input_of_a_block_and_of_its_shortcut(float64):
-    """Compare with Kan et al. 2022, code: ReLU(inplace=True) at the start of each block except the first."""
+    """Compare with the authors' code (Kan et al. 2022), in which all blocks except the first begin with
+    ReLU(inplace=True)."""
     network = SpectralResNet(v_shape=SMALL, widths=[4, 6, 6], n_down=2, rectified_shortcut=True).eval()
     for block, channels in ((network.blocks[1], 4), (network.blocks[2], 6)):
         x = torch.randn(2, channels, 8, 8)
@@ -102,7 +104,10 @@ def test_the_rectifier_of_the_authors_code_overwrites_the_input_of_a_block_and_o
 
 @pytest.mark.parametrize("make", [small_energy, small_encoder, lambda: ConvGenerator(v_shape=SMALL, width=4)])
 def test_plain_networks_start_from_a_narrow_normal(make):
-    """Check this for spectral norms, too, whose wrapping would discard an initialisation that comes later."""
+    """Check the initial distribution N(0, 0.02^2), also for layers with spectral norms.
+
+    If such a layer were initialised only after it is wrapped, the wrapping would discard the initial values.
+    """
     torch.manual_seed(0)
     weights = {name: p for name, p in make().named_parameters() if p.dim() > 1}
     assert weights
@@ -169,7 +174,10 @@ def test_encoders_bound_the_log_variance_by_softplus(float64):
 @pytest.mark.parametrize("plain", [True, False], ids=["autograd", "torch.func"])
 @pytest.mark.parametrize("make", [small_energy, small_encoder], ids=["spectral-norm", "batch-norm"])
 def test_a_pass_of_a_view_moves_the_buffers_it_was_given(make, plain, float64):
-    """Compare loss, gradient and buffers with torch's own training pass; the module itself must not change."""
+    """Compare the loss, gradient and buffers of a view with those of torch's own training pass.
+
+    The module itself must not change.
+    """
     module = make()
     v = torch.randn(4, *SMALL)
     before = {name: value.clone() for name, value in module.state_dict().items()}

@@ -1,4 +1,5 @@
-"""The mixer of noised images and their level: its formula, and the images it takes."""
+"""Tests of the mixer, a network for noised images and their noise level: its formula, and the image sizes that it
+accepts."""
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
 
 
 def convolved(layer, x):
-    """Return a 3 x 3 convolution of x (C, H, W), zero beyond its edges, as a sum over the nine neighbours."""
+    """Compute a 3 x 3 convolution of x (C, H, W) with zero padding as a sum over the nine neighbours."""
     channels, height, width = x.shape
     padded = torch.zeros(channels, height + 2, width + 2)
     padded[:, 1:-1, 1:-1] = x
@@ -35,12 +36,12 @@ def gains_by_hand(gains, c):
 
 
 def squares_of(image, side):
-    """Return the squares of pixels of an image (1, H, W), shape (side^2, H / side, W / side)."""
+    """Split an image (1, H, W) into squares of side x side pixels, shape (side^2, H / side, W / side)."""
     return torch.stack([image[0, i::side, j::side] for i in range(side) for j in range(side)])
 
 
 def joined(squares, side):
-    """Return the pixels (C, H side, W side) of squares (C side^2, H, W)."""
+    """Put squares (C side^2, H, W) together to an image (C, H side, W side)."""
     n, height, width = squares.shape
     image = torch.zeros(n // side**2, height * side, width * side)
     for k in range(n):
@@ -51,7 +52,7 @@ def joined(squares, side):
 def by_hand(network, y, c):
     gains = gains_by_hand(network.gains, c)
     image = y.view(1, 8, 12)
-    squares = convolved(network.enter, squares_of(image, 4)).flatten(1).T + network.place  # (6, C)
+    squares = convolved(network.enter, squares_of(image, 4)).flatten(1).T + network.place  # shape (6, C)
     whole = network.keep(squares).flatten()
     for i in range(2):
         whole = block_by_hand(network.mix_squares[i], whole, gains[2 * i])
@@ -89,7 +90,8 @@ def test_the_image_starts_at_zero():
 def test_a_block_starts_near_the_identity():
     network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=400, dense_width=300, n_rounds=1)
     second = network.mix_channels[0].second.weight
-    assert second.abs().max() <= 0.5 / 20  # torch draws weights of 400 inputs from a uniform law up to 1 / 20
+    # torch draws the weights of a layer with 400 inputs uniformly from [-1/20, 1/20], and the block halves them
+    assert second.abs().max() <= 0.5 / 20
 
 
 def test_images_that_do_not_divide_into_squares_are_refused():

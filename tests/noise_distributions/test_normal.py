@@ -1,4 +1,4 @@
-"""Noise distributions: densities and samples against torch's, and fits to data."""
+"""Tests of noise distributions: their densities and samples against torch's, and fits to data."""
 
 import logging
 
@@ -38,14 +38,15 @@ def test_a_fitted_normal_has_the_moments_of_the_data(float64):
     v = skewed(500, 4)
     p_n = FittedNormal()
     p_n.prepare((4,))
-    p_n.fit(v.split(130))  # batches of unequal size
+    p_n.fit(v.split(130))  # the data come in four batches, of which the last is smaller
     torch.testing.assert_close(p_n.mean, v.mean(0))
     covariance = p_n.axes @ torch.diag(p_n.std.square()) @ p_n.axes.T
     torch.testing.assert_close(covariance, v.T.cov(correction=0))
-    # four dimensions, because a matrix Q of two may be symmetric
+    # The test has four dimensions, because in two the matrix of eigenvectors may be symmetric, and a transposed matrix
+    # would not be noticed.
     rows = p_n.sample(torch.eye(4)) - p_n.sample(torch.zeros(4, 4))
     torch.testing.assert_close(rows.T @ rows, covariance)
-    p_n.fit([v + 1])  # a distribution that is fitted, for example by a checkpoint, is not fitted again
+    p_n.fit([v + 1])  # A distribution that is already fitted, for example by a checkpoint, is not fitted again.
     torch.testing.assert_close(p_n.mean, v.mean(0))
 
 
@@ -64,7 +65,8 @@ def test_images_and_vectors_have_the_same_density_and_samples(float64):
 
 def test_directions_without_variance_get_min_std_and_the_log_says_so(float64, caplog):
     v = skewed(200, 3)
-    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)  # a constant pixel, and a copy of the first pixel
+    # Add a constant pixel, and a copy of the first pixel.
+    v = torch.cat([v, torch.full((200, 1), 0.5), v[:, :1]], dim=1)
     p_n = FittedNormal(min_std=0.05)
     p_n.prepare((5,))
     with caplog.at_level(logging.INFO):
@@ -75,5 +77,6 @@ def test_directions_without_variance_get_min_std_and_the_log_says_so(float64, ca
     dead = torch.eye(5)[3]
     copied = (torch.eye(5)[0] - torch.eye(5)[4]) / 2**0.5
     floor = 0.05**2 * (dead.outer(dead) + copied.outer(copied))
-    torch.testing.assert_close(covariance, v.T.cov(correction=0) + floor)  # the other directions keep their variance
+    # All directions except these two keep the variance of the data.
+    torch.testing.assert_close(covariance, v.T.cov(correction=0) + floor)
     assert p_n.log_prob(v).isfinite().all()

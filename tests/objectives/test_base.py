@@ -1,4 +1,4 @@
-"""Objectives: exact expectations against closed forms, signs, shapes and noise."""
+"""Tests of objectives: exact expectations against closed forms, signs, shapes and noise."""
 
 import math
 from contextlib import nullcontext
@@ -50,7 +50,7 @@ class OneScale(eb.MarginalEnergy):
 def test_a_step_moves_a_wrong_scale_towards_that_of_the_data(case, rho):
     energy = OneScale(rho)
     objective = case.make()
-    # data from N(0, 1), which rho = 0 fits
+    # The data come from N(0, 1), which the model fits with rho = 0.
     loss = expected_loss(case, objective, eb.ExactScore(energy), *hermite(3, 1))
     (slope,) = torch.autograd.grad(loss, energy.rho)
     assert slope.sign() == math.copysign(1, rho)
@@ -82,7 +82,8 @@ def test_expectation_for_a_gaussian(case):
 
 
 def test_mean_of_sliced_score_matching_is_score_matching():
-    # any field, not only a gradient; Gaussian directions agree because the quadratic form has degree 2
+    # The identity holds for any vector field, not only for gradients. It is also exact for Gaussian directions, because
+    # the quadratic form has degree 2.
     A = torch.randn(3, 5)
     C = torch.randn(5, 3)
     v = torch.randn(4, 3)
@@ -175,10 +176,11 @@ def test_a_batch_of_one_example_has_a_random_level_of_the_ladder(ladder):
     sigma = objective.noise(v, (2000,), keyed_generator(0))["sigma"]
     assert sigma.shape == (2000, 1)
     found = sigma.flatten().sort().values
-    expected = objective.levels(torch.zeros(2000, 2))  # the levels of a batch of this size
+    # the levels of a batch of this size are the quantiles of the ladder
+    expected = objective.levels(torch.zeros(2000, 2))
     scale = (lambda x: x) if ladder == "linear" else torch.log
     width = scale(torch.tensor(3.0)) - scale(torch.tensor(0.1))
-    # the Kolmogorov-Smirnov bound for a probability of 0.1 %
+    # The Kolmogorov-Smirnov statistic exceeds this bound with a probability of 0.1 %.
     assert ((scale(found) - scale(expected)).abs() / width).max() < 1.95 / 2000**0.5
     one = objective.noise(v, (), keyed_generator(1))
     torch.testing.assert_close(objective.perturb(v, one), one["sigma"].unsqueeze(1) * one["eps"])
@@ -222,7 +224,8 @@ def test_cotangent_is_the_derivative_by_the_score(case):
         s = torch.randn(v.shape, requires_grad=True)
         (expected,) = torch.autograd.grad(objective.loss(lambda x, s=s: s, v, noise).sum(), s)
         torch.testing.assert_close(objective.cotangent(s, v, noise), expected)
-        for backend in (nullcontext, plain_autograd):  # objectives without a closed form use one of these backends
+        # The base class computes cotangents by autograd with either backend, for objectives without a closed form.
+        for backend in (nullcontext, plain_autograd):
             with backend():
                 found = eb.Objective.cotangent(objective, s.detach(), v, noise)
             torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)

@@ -1,4 +1,4 @@
-"""Dual score matching: its two residuals have zero mean, given the noised data, at the energy of the noised data."""
+"""Tests of dual score matching: at the true energy, both residuals have mean zero given the noised data."""
 
 import math
 
@@ -18,9 +18,9 @@ LOG_P = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64).log()
 
 
 def mixture_energy(w):
-    """F(v~, t) of three data points with noise: minus the log-density of a mixture of normal distributions."""
+    """Compute F(v~, t), minus the log-density of three data points with normal noise of variance t."""
     v, log_level = split_level(w)
-    squares = (v.unsqueeze(1) - DATA).square().sum(-1)  # (B, 3)
+    squares = (v.unsqueeze(1) - DATA).square().sum(-1)  # shape (B, 3)
     log_normal = (
         -squares / (2 * log_level.exp().unsqueeze(1)) - v.shape[1] / 2 * (math.log(2 * math.pi) + log_level)[:, None]
     )
@@ -37,12 +37,15 @@ def test_derivatives_of_the_noised_density_are_what_the_noise_says_about_it(log_
     w = join_level(v, torch.full((7,), log_level))
     s = score_of(mixture_energy)(w)
     std = math.exp(log_level / 2)
-    log_posterior = LOG_P - (v.unsqueeze(1) - DATA).square().sum(-1) / (2 * std**2)  # which point v~ came from
+    # the unnormalised log-probability that v~ came from each data point
+    log_posterior = LOG_P - (v.unsqueeze(1) - DATA).square().sum(-1) / (2 * std**2)
     posterior = log_posterior.softmax(1)
     eps = (v.unsqueeze(1) - DATA) / std
     of_v, of_level = split_level(s)
-    torch.testing.assert_close(-of_v, (posterior.unsqueeze(-1) * eps).sum(1) / std)  # grad F = E[eps | v~] / sqrt(t)
-    expected = 2 / 2 - 0.5 * (posterior * eps.square().sum(-1)).sum(1)  # t dF/dt = (d - E[|eps|^2 | v~]) / 2
+    # The gradient of F with respect to v~ is E[eps | v~] / sqrt(t).
+    torch.testing.assert_close(-of_v, (posterior.unsqueeze(-1) * eps).sum(1) / std)
+    # The derivative by the level is t dF/dt = (d - E[|eps|^2 | v~]) / 2.
+    expected = 2 / 2 - 0.5 * (posterior * eps.square().sum(-1)).sum(1)
     torch.testing.assert_close(-of_level, expected)
     objective = Dual(noise_range=NoiseRange(smallest=0.01), time_weight=1.7)
     mean = torch.zeros_like(s)
@@ -57,14 +60,16 @@ def test_the_reference_is_the_density_of_noised_normal_data():
     (eps, weights) = hermite(40, 2)
     reference = NoisedNormal(NoiseRange(mean=[0.3, -0.2], std=1.4))
     t = 0.7
-    # Given v~, the noise is normal with mean sqrt(t) (v~ - m) / (s^2 + t) and variance s^2 / (s^2 + t).
+    # For data N(m, s^2 I), the noise given v~ is normal with mean sqrt(t) (v~ - m) / (s^2 + t) and variance s^2 / (s^2
+    # + t).
     v = torch.randn(1, 2)
     mean = math.sqrt(t) * (v - reference.mean) / (1.4**2 + t)
     noise = {"eps": mean + 1.4 / math.sqrt(1.4**2 + t) * eps, "log_level": torch.full((len(eps),), math.log(t))}
     w = join_level(v.expand(len(eps), 2), noise["log_level"])
     slope = Dual(noise_range=NoiseRange(smallest=0.01)).cotangent(score_of(reference.energy)(w), w, noise)
     torch.testing.assert_close(weights @ slope, torch.zeros(3), rtol=0, atol=1e-10)
-    x = 2.5 * eps + reference.mean  # nodes of N(m, 2.5^2 I), which integrate exp(-F) = N(m, s^2 + t)
+    # These nodes of N(m, 2.5^2 I) integrate the density exp(-F), which is that of N(m, (s^2 + t) I).
+    x = 2.5 * eps + reference.mean
     density = (-reference.energy(join_level(x, noise["log_level"]))).exp()
     base = (-0.5 * eps.square().sum(1)).exp() / (2 * math.pi * 2.5**2)
     torch.testing.assert_close(weights @ (density / base), torch.tensor(1.0))
@@ -93,7 +98,8 @@ def test_loss_and_cotangent_of_images(unit_variance):
 
 @pytest.mark.parametrize("log_level", [-4.0, 0.0, 4.0])
 def test_normal_data_have_a_denoising_loss_of_one_at_every_level_with_unit_variance(log_level):
-    (eps, weights) = hermite(10, 2)  # for one coordinate: the nodes are of the data and of the noise
+    # The data have one coordinate. The first column of the nodes is for the data, and the second for the noise.
+    (eps, weights) = hermite(10, 2)
     noise_range = NoiseRange(smallest=0.01, std=1.4)
     objective = Dual(noise_range=noise_range, time_weight=0.0, unit_variance=True)
     v = 1.4 * eps[:, :1]

@@ -1,4 +1,4 @@
-"""The Stein kernel and the objective that uses it."""
+"""Tests of the Stein kernel and of the objective that uses it."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def discrepancy(precision, shift, b):
 
 def test_discrepancy_is_zero_at_the_data_and_positive_elsewhere():
     assert discrepancy(1.0, 0.0, 0.8).abs() < 1e-10
-    # E u = E k(v, v') d(v) d(v'), where d is the difference of the scores
+    # The squared KSD is E k(v, v') d(v) d(v'), where d is the difference of the scores of model and data.
     x, w = hermite(60, 1)
     for precision, shift in ((2.0, 0.0), (0.5, 0.0), (1.0, 0.4)):
         d = (-precision * (x - shift) + x).squeeze(-1)
@@ -69,7 +69,7 @@ def test_loss_is_the_mean_over_the_pairs(kind):
     v = torch.randn(6, 2)
     s = torch.randn(6, 2)
     gaps = (v.unsqueeze(1) - v).norm(dim=-1)
-    # the median of 15 distances
+    # The bandwidth is either fixed or the median of the 15 distances of pairs.
     b = 0.7 if kind["bandwidth"] == 0.7 else np.sort(gaps[*np.triu_indices(6, 1)].numpy())[7]
     u = torch.stack([torch.stack([stein_kernel(v[i], s[i], v[j], s[j], b) for j in range(6)]) for i in range(6)])
     torch.testing.assert_close(u, u.T)
@@ -81,8 +81,10 @@ def test_loss_is_the_mean_over_the_pairs(kind):
 
 
 def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_the_default():
-    """Compare with z' ds(v')/dtheta, z = k s(v) + grad_v k constant, v and v' from two halves (Bao et al. 2021 and
-    code)."""
+    """Compare with the published gradient, the mean of z' ds(v')/dtheta with z = k s(v) + grad_v k held constant.
+
+    v and v' come from the two halves of the minibatch (Bao et al. 2021 and code).
+    """
     energy = BINARY[0].make()
     v = torch.randn(6, V_DIM)
     theta = eb.params_of(energy)
@@ -90,7 +92,7 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
 
     def one_sided(theta, v, other):
         k = (-0.5 * (v - other).square().sum(-1, keepdim=True) / b**2).exp()
-        z = (k * energy.score(v) - k * (v - other) / b**2).detach()  # k s(v) + grad_v k
+        z = (k * energy.score(v) - k * (v - other) / b**2).detach()  # z = k s(v) + grad_v k
         return (z * eb.bind(energy, theta).score(other)).sum(-1).mean()
 
     halves = v[:3], v[3:]

@@ -1,4 +1,4 @@
-"""Optimizers and schedules against torch's, derivatives of an update, clipping, and the parameters of a group."""
+"""Tests of optimizers: steps and schedules against torch's, derivatives of an update, and clipping."""
 
 import copy
 import math
@@ -24,7 +24,10 @@ every_optimizer = pytest.mark.parametrize("case", OPTIMIZERS, ids=str)
 
 
 def rounding(n_steps):
-    """Return tolerances for steps of a dozen operations each on numbers of about 1, far from Adam's eps."""
+    """Return tolerances for the rounding errors of steps with a dozen operations each.
+
+    They hold for numbers of about 1, far from Adam's eps.
+    """
     bound = reordered(12 * n_steps)
     return {"rtol": bound, "atol": bound}
 
@@ -59,7 +62,7 @@ def awkward_params():
     """Return parameters with unusual memory layouts, and gradients whose layouts differ from theirs."""
     both = {
         "kernel": (torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last), torch.randn(4, 3, 2, 2)),
-        "part": (torch.randn(4, 6)[:, ::2], torch.randn(3, 4).t()),  # with gaps in memory
+        "part": (torch.randn(4, 6)[:, ::2], torch.randn(3, 4).t()),  # a tensor with gaps in memory
         "number": (torch.randn(()), torch.tensor(0.0)),
         "none": (torch.randn(0), torch.randn(0)),
         "x": (torch.randn(2, 3), torch.randn(3, 2).t()),
@@ -79,7 +82,7 @@ def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
         params = {name: p for name, p in params.items() if name != "part"}
     pure = params
     state = optimizer.init(params)
-    if moments == "plain":  # as a checkpoint may contain them
+    if moments == "plain":  # A checkpoint may contain moments with the plain memory layout.
         for slot in optimizer.slots:
             state[slot] = {name: x.contiguous() for name, x in state[slot].items()}
     live = {name: p.clone() for name, p in params.items()}
@@ -88,7 +91,8 @@ def test_a_step_in_place_is_the_pure_one(case, lr, moments, names):
         live["part"] = torch.randn(4, 6)[:, ::2].copy_(params["part"])
     places = {path: x.data_ptr() for path, x in flatten((), {"params": live, **live_state}).items()}
     for step in range(4):
-        # gradients as they are in the first and third step; a multiple of an expanded tensor is not expanded
+        # The first and third steps use the gradients as they are, and the others use multiples of them. A multiple of
+        # an expanded tensor is not an expanded tensor.
         now = {name: grads[name] if step % 2 == 0 else -step * grads[name] for name in params}
         kept = {name: g.clone() for name, g in now.items()}
         pure, state = optimizer.update(pure, now, state, lr)
@@ -112,7 +116,8 @@ def test_every_form_of_a_step_of_adam_is_right_to_the_last_digits_of_float32(bet
         state = {"step": torch.tensor(float(n_steps), dtype=dtype), "exp_avg": m, "exp_avg_sq": s}
         if n_steps == 0:
             state = {**adam.init(g), "step": state["step"]}
-        zero = {"x": torch.zeros(5, dtype=dtype)}  # from zero, the new parameters are the step itself
+        # The parameters start at zero, so that the new parameters are the step itself.
+        zero = {"x": torch.zeros(5, dtype=dtype)}
         moved, after = adam.update(zero, g, state, 0.1)
         forms = {"pure": moved["x"], "root": adam.root(after)["x"]}
         return {**forms, "in place": adam.update_(zero, g, state, 0.1)[0]["x"]}
@@ -191,7 +196,8 @@ def test_gradients_are_clipped_over_all_parameters_of_a_step(scale):
     for name, p in energy.named_parameters():
         p.grad = grads[name].clone()
     norm = torch.nn.utils.clip_grad_norm_(energy.parameters(), 0.5)
-    torch.testing.assert_close(end.record()["model_grad_norm"], norm)  # the norm before clipping
+    # the record contains the norm before clipping
+    torch.testing.assert_close(end.record()["model_grad_norm"], norm)
     for name, p in energy.named_parameters():
         torch.testing.assert_close(start.theta[name] - end.theta[name], p.grad)
         assert torch.allclose(p.grad, grads[name]) == (scale == 0.01)

@@ -1,4 +1,4 @@
-"""Posteriors: densities against torch.distributions, samples against exact moments."""
+"""Tests of posteriors: densities against torch.distributions, and samples against exact moments."""
 
 import math
 
@@ -88,7 +88,7 @@ def test_relaxed_samples_tend_to_the_probabilities():
     assert bias[1.0] > 0.02 > bias[0.1] > bias[0.01]
     assert bias[0.01] < 1e-4
     assert bias[0.0] < 1e-4
-    assert bias[0.1] > 1e-4  # a relaxation is not the distribution itself
+    assert bias[0.1] > 1e-4  # The relaxed samples have a bias, because a relaxation is not the distribution itself.
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

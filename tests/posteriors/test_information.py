@@ -1,4 +1,4 @@
-"""The Fisher information of a posterior is the Hessian of the KL divergence at q = p."""
+"""Tests that the Fisher information of a posterior is the Hessian of the KL divergence at q = p."""
 
 import pytest
 import torch
@@ -50,7 +50,8 @@ def test_an_iteration_with_the_information_moves_theta_through_phi(float64):
     v = torch.randn(50, 3)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     grads = found(method, start(method), v, noise)["upper"][0].grads
-    # c does not appear in the surrogate score, so that all of its gradient is the indirect term.
+    # The parameter c does not appear in the surrogate score, so that its whole gradient is the indirect term, through
+    # phi.
     assert grads["c"].abs().min() > 0
 
 
@@ -64,8 +65,10 @@ def test_the_information_is_refused_for_other_divergences(divergence):
 
 
 def test_the_information_is_as_precise_as_the_points():
-    """Compare the mean over three equal examples with one example: they differ if 1/3 is rounded to the default
-    precision."""
+    """Compare the mean over three equal examples with the value for one example.
+
+    The two would differ if 1/3 were rounded to the default precision.
+    """
     method = at_the_true_posterior(eb.GRBM(v_dim=3, h_dim=4), eb.BernoulliPosterior(v_dim=3, h_dim=4)).double()
     method.fit.objective = eb.SM()
     v = torch.randn(1, 3, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Intervals over seeds, the test of the two best methods, and the Pareto front."""
+"""Tests of confidence intervals over seeds, of the comparison of the two best methods, and of the Pareto front."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from eblvm_lit.reports.runs import SPEED
 from eblvm_lit.reports.table import choose_metrics, summarise
 from helpers.run_folders import groups_of
 
-# Student's t of two degrees of freedom in closed form: P(|T| > t) = 1 - t / sqrt(2 + t^2).
+# The two-sided 95 % quantile of Student's t with two degrees of freedom, from P(|T| > t) = 1 - t / sqrt(2 + t^2).
 QUANTILE = 0.95 * math.sqrt(2 / (1 - 0.95**2))
 
 
@@ -22,17 +22,17 @@ def test_the_interval_of_a_mean_is_of_all_seeds_that_have_the_metric(simple):
         simple(str(seed), seed=seed, metrics={"test/fisher": value})
     simple("failed", seed=3, metrics={"test/log_z": 0.0})
     (group,) = groups_of(simple.root)
-    half = QUANTILE * math.sqrt(7 / 3)  # from the variance (4 + 1 + 9) / 2
+    half = QUANTILE * math.sqrt(7 / 3)  # the values have the variance (4 + 1 + 9) / 2 = 7
     assert interval(group.pooled("test/fisher")) == pytest.approx((3 - half, 3 + half))
 
 
 def test_two_settings_are_paired_by_seed_or_compared_by_welch():
     a = pd.Series([1.0, 20.0, 303.0])
     b = pd.Series([0.0, 18.0, 300.0])
-    half = QUANTILE / math.sqrt(3)  # from the differences 1, 2, 3
+    half = QUANTILE / math.sqrt(3)  # the differences 1, 2, 3 have the variance 1
     t = 2 * math.sqrt(3)
     assert difference(a, b)[:4] == pytest.approx((2, 2 - half, 2 + half, 1 - t / math.sqrt(2 + t**2)))
-    # three of the four seeds have a partner
+    # Only three of the four seeds of b have a partner in a.
     assert difference(a, pd.concat([b, pd.Series([7.0], [9])]))[-1] == "paired, n = 3"
     value, low, _, p, test = difference(a, b.set_axis([3, 4, 5]))
     of_means = a.var() / 3, b.var() / 3

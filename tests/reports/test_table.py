@@ -1,4 +1,4 @@
-"""The comparison of runs: the rows of its tables and their content, the figures, and the page."""
+"""Tests of the report that compares runs: the rows and cells of its tables, the figures, and the HTML page."""
 
 import base64
 import io
@@ -99,7 +99,8 @@ def test_means_and_sample_standard_deviations_by_hand(simple):
     metrics = choose_metrics(groups)
     assert metrics == ["test/log_likelihood", "test/fid"]
     likelihood, _ = summarise(groups[:1], metrics).itertuples()
-    assert (likelihood.mean, likelihood.std) == (3.0, pytest.approx(7**0.5))  # (4 + 1 + 9) / 2
+    # the variance is (4 + 1 + 9) / 2 = 7
+    assert (likelihood.mean, likelihood.std) == (3.0, pytest.approx(7**0.5))
     assert rows_of(groups, metrics) == {
         "checkerboard": [
             ["method", "n", "test/log_likelihood ↑", "test/fid ↓"],
@@ -242,7 +243,8 @@ def test_the_cost_of_a_group_is_the_mean_over_its_seeds(simple):
     assert points["quality"].tolist() == [5.0, 2.0]
     assert points["seconds"].tolist() == [0.5, 1.5]
     assert (math.isnan(points["memory"].iloc[0]), points["memory"].iloc[1]) == (True, 20.0)
-    assert points["high"].iloc[1] == pytest.approx(2 + stats.t.ppf(0.975, 1))  # s / sqrt(2) = 1
+    # the values 1 and 3 have the standard error 1
+    assert points["high"].iloc[1] == pytest.approx(2 + stats.t.ppf(0.975, 1))
 
 
 @pytest.fixture
@@ -272,7 +274,7 @@ def test_a_heat_map_holds_the_numbers_of_the_table_where_they_belong(sweep):
     image = axes.images[0]
     assert np.argwhere(image.get_array().mask).tolist() == [[1, 2]]
     brightness = image.to_rgba(image.get_array())[..., :3].sum(-1)
-    assert brightness[1, 0] > brightness[0, 0]  # N = 5 has the higher likelihood
+    assert brightness[1, 0] > brightness[0, 0]  # the cell of N = 5 is brighter, because its likelihood is higher
 
 
 def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path):
@@ -281,7 +283,7 @@ def test_heat_maps_are_of_full_grids_of_settings_of_the_method(simple, tmp_path)
         simple(f"{n}{k}{lr}", "bidsm", metrics={"test/fisher": n * k * lr}, **keys)
     grids = [(grid.title, len(grid.cells)) for grid in find_grids(groups_of(simple.root))]
     assert grids == [("checkerboard, bidsm, lr=0.1", 9), ("checkerboard, bidsm, lr=0.2", 9)]
-    star = Simple(tmp_path / "star")  # these runs vary only one setting at a time
+    star = Simple(tmp_path / "star")  # These runs vary only one setting at a time, so that they do not fill a grid.
     for i, (n, k) in enumerate([(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (0, 3), (0, 4)]):
         star(str(i), "bidsm", method__n_unroll=n, method__n_lower_steps=k)
     assert not list(find_grids(groups_of(star.root)))
@@ -306,7 +308,7 @@ def test_the_page_is_one_file_and_shows_texts_of_runs_as_text(sweep, simple, tmp
     assert "54439" not in re.sub(r'"data:image[^"]*"', "", text).replace(str(simple.root), "")
     sources = re.findall(r'<img src="data:image/webp;base64,([^"]*)"', text)
     pictures = [Image.open(io.BytesIO(base64.b64decode(source, validate=True))) for source in sources]
-    # two heat maps, a curve, and of the run's own figures only the final one
+    # The page shows two heat maps, a curve, and the final one of the run's own figures, but not the earlier ones.
     assert len(pictures) == text.count("<img") == 4
     assert pictures[-1].width == 1200
     assert not re.search(r"https?:|url\(|@import", re.sub(r'"data:image[^"]*"', "", text))
@@ -315,7 +317,7 @@ def test_the_page_is_one_file_and_shows_texts_of_runs_as_text(sweep, simple, tmp
 
 
 LARGE = "9" * 400
-# Broken runs, which nobody has trained: the content that replaces a text in a file of each.
+# Faults that break a run, by name: the file in which the fault is, a text in this file, and the text that replaces it.
 STRANGE = {
     "a class that is a number": ("config.yaml", "_target_: x.dsm", "_target_: 5"),
     "a tree that contains itself": ("config.yaml", "method:", "method: &m\n  again: *m"),
@@ -332,7 +334,7 @@ STRANGE = {
     "no choices": (".hydra/hydra.yaml", "choices:", "options:"),
     "commands that are numbers": (".hydra/hydra.yaml", "- method=dsm", "- 5"),
 }
-# Runs with odd but readable content, which the page shows as text.
+# Changes in the same form that leave a run readable but odd; the page shows their content as text.
 ODD = {
     "a date": ("config.yaml", "seed: 7", "seed: 7\nstarted: 2026-01-01"),
     "bytes": ("config.yaml", "seed: 7", "seed: 7\nraw: !!binary AAAA"),
@@ -359,7 +361,8 @@ def test_baselines_are_not_starred_and_own_metrics_have_the_stored_direction(sim
         known = {name: quantity(name)[:2] for name in metrics} | {"test/own": [-1, "K"], "test/probe_accuracy": [1, ""]}
         (folder / "quantities.json").write_text(json.dumps(known))
     monkeypatch.setattr(quantities, "STORED", {})
-    monkeypatch.setattr(quantities, "KNOWN", {})  # a report imports no metric
+    # A report does not import the metrics, so that it knows no directions from their classes.
+    monkeypatch.setattr(quantities, "KNOWN", {})
     groups = groups_of(simple.root)
     best = summarise(groups, choose_metrics(groups)).set_index(["metric", "method"])["best"]
     starred = {metric: method for (metric, method), mark in best.items() if mark}
@@ -368,7 +371,7 @@ def test_baselines_are_not_starred_and_own_metrics_have_the_stored_direction(sim
 
 @pytest.fixture
 def odd_runs(simple):
-    """Return the folder of all these runs and a good one."""
+    """Return the folder that holds all runs of STRANGE and ODD, and two good runs."""
     curves = {"val/loss": {1: 2.0, 2: 2.0, 3: 2.0}}
     for i, (name, (file, before, after)) in enumerate((STRANGE | ODD).items()):
         folder = simple(name, seed=7, metrics={"test/fisher": 1.0}, curves=curves, method__n=i)

@@ -1,4 +1,4 @@
-"""The project's dashboard and searches with W&B's agents, as far as they can be tested without a network."""
+"""Tests of the W&B dashboard and of searches by W&B's agents, as far as they are possible without a network."""
 
 import runpy
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ def test_an_agent_s_command_composes_and_every_parameter_is_a_key(path):
     command = [MACROS.get(part, part) for part in command]
     assert command[:3] == ["/usr/bin/env", "python", "train.py"]
     assert (ROOT / command[2]).is_file()
-    config = configure(*command[3:])  # unknown keys and options are refused here
+    config = configure(*command[3:])  # configure refuses unknown keys and options
     assert {name: OmegaConf.select(config, name) for name in found} == found
     assert "wandb" in config.logger  # without this logger the agents would not receive results
     metric = sweep["metric"]

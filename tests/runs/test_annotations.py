@@ -1,4 +1,4 @@
-"""Annotations of constructors specify a configuration: a value that they forbid is refused in one sentence."""
+"""Tests of the annotations of constructors: a value of a configuration that they forbid is refused in one sentence."""
 
 import copy
 import functools
@@ -38,7 +38,7 @@ def test_every_argument_that_a_file_of_the_configuration_gives_is_checked():
                 check_values({name: {1: ...}}, types, str)
 
 
-# --- what was seen to end in a traceback, or to be accepted ------------------------------------------------
+# --- overrides that once ended in a traceback or were accepted --------------------------------------------
 
 PARTS = {
     "method.n_unroll=null method.hypergradient=fixed_point": "hypergradient=fixed_point",
@@ -70,7 +70,8 @@ def test_a_word_where_a_part_belongs_is_refused_by_the_group_to_type(words):
         assert f": choose it by {PARTS[words]}." in str(refusal.value)
         key = re.search(r"(\S+) \(", str(refusal.value))[1]
         others = [word for word in words.split() if not word.startswith((f"{key}=", "method.n_unroll"))]
-        check_config(configure("run_dir=none", *others, PARTS[words]))  # the suggestion must be valid itself
+        # the suggested override must be valid itself
+        check_config(configure("run_dir=none", *others, PARTS[words]))
 
 
 NUMBERS = {
@@ -129,7 +130,7 @@ def test_a_batch_is_no_larger_than_the_training_split():
         data.train_dataloader()
 
 
-# --- classes of the user's --------------------------------------------------------------------------------
+# --- a user's own classes ---------------------------------------------------------------------------------
 
 
 class Own:
@@ -169,7 +170,7 @@ def test_arguments_of_a_user_s_class_are_checked_by_their_own_annotations(given,
         check()
 
 
-# --- every leaf -------------------------------------------------------------------------------------------
+# --- every single value of a configuration ----------------------------------------------------------------
 
 METHODS = {
     "bidsm": "method=bidsm",
@@ -180,12 +181,12 @@ METHODS = {
     "mdsm": "method=mdsm data=digits model=deep_mlp model.network.widths=[8]",
 }
 VALUES = ("word", -3, 0.5, None, ["a"])
-NAMES = {"resume.allow", "allow_packages"}  # values that are a name or a list of names
-FRACTIONS = {"data.val_size", "data.test_size"}  # counts that may be given as a fraction
+NAMES = {"resume.allow", "allow_packages"}  # keys whose value is a name or a list of names
+FRACTIONS = {"data.val_size", "data.test_size"}  # keys of counts that may be given as a fraction
 
 
 def leaves(node, key=""):
-    """Yield the dotted key of each value that is no mapping, and the value."""
+    """Yield the dotted key and the value of each entry that is not a mapping."""
     for name, value in node.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{key}{name}.")
@@ -206,7 +207,7 @@ def get(node, steps):
 
 
 def marked(node, steps=()):
-    """Yield the keys and indices that lead to each place with a mark, and the configuration key in the mark."""
+    """Yield the configuration key that each mark contains, and the keys and indices that lead to the mark."""
     if isinstance(node, str) and (found := re.fullmatch(r"<([\w.]+)>", node)):
         yield found[1], steps
     for step, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
@@ -214,7 +215,10 @@ def marked(node, steps=()):
 
 
 def places(cfg, keys):
-    """Find where a run reads the values of some keys, so that a value can be changed without resolving again."""
+    """Find where the values of some keys stand in a configuration after its interpolations have been resolved.
+
+    A run reads them there, so a value can be changed without resolving the configuration again.
+    """
     cfg = copy.deepcopy(cfg)
     for key in keys:
         put(cfg, key.split("."), f"<{key}>")
@@ -225,7 +229,10 @@ def places(cfg, keys):
 
 
 def must_be_refused(key, default, value):
-    """Return whether the default value of a key shows that another one is wrong; a default of null often does not."""
+    """Return whether a value must be refused for a key, judged by the type of the key's default value.
+
+    A default value of null shows no type, so that no value must be refused.
+    """
     if key in NAMES:
         return value in (-3, 0.5)
     kinds = {bool: (), int: (0.5,) if key in FRACTIONS else (), float: (0.5,), str: ("word",), list: (["a"],)}
@@ -233,7 +240,7 @@ def must_be_refused(key, default, value):
 
 
 def built(cfg, steps):
-    """Build the part that reads a value."""
+    """Build the part of a run that reads the value at this place."""
     top, *rest = steps
     if top in ("callbacks", "logger"):
         instantiate(cfg[top][rest[0]], f"{top}.{rest[0]}", LIBRARIES)

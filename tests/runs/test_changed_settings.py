@@ -1,4 +1,4 @@
-"""Settings that must not change when a run is resumed."""
+"""Tests of the settings that must not change when a run is resumed."""
 
 import pytest
 from omegaconf import OmegaConf
@@ -47,7 +47,7 @@ def test_last_finds_a_run_whose_differences_are_allowed_by_keys_that_exist(finis
 
 
 def test_a_value_is_told_where_it_was_set():
-    """Change a level's own rate and the common rate: the message names both."""
+    """Check that a change is named by the key that was set, and not by keys that are interpolated from it."""
     cfg = OmegaConf.create({"lr": 0.1, "method": {"lower": {"lr": "${lr}"}, "sizes": ["${n}", 1]}, "n": 2, "a": None})
     before = {"lr": 0.1, "method": {"lower": {"lr": 0.3}, "sizes": [3, 1]}, "n": 3, "a": {}}
     assert changed_settings(before, cfg) == {"method.lower.lr": "0.3, not 0.1", "n": "3, not 2"}

@@ -1,4 +1,4 @@
-"""The output of a run at its start and end: printed at once, and kept in the log file."""
+"""Tests of the output of a run at its start and end, which is printed at once and kept in the log file."""
 
 import errno
 import os
@@ -52,7 +52,8 @@ def test_no_longer_run_is_suggested_where_the_learning_rate_has_decayed(tmp_path
     config = OmegaConf.create({"overrides": {"task": []}, "runtime": {"config_sources": [], "cwd": "."}})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
-    cfg = tiny(tmp_path, "method=dsm", "final_lr=1e-4")  # twice as many iterations would raise the rate again
+    # The rate has decayed to 1e-4, and a run with twice as many iterations would raise it again.
+    cfg = tiny(tmp_path, "method=dsm", "final_lr=1e-4")
     assert [line.split()[0] for line in commands_of(cfg)] == ["evaluate", "compare"]
 
 
@@ -73,7 +74,7 @@ def test_runs_of_one_second_take_folders_of_their_own(tmp_path):
     found = []
     for _ in range(3):
         config = OmegaConf.create({"hydra": {"run": {"dir": f"{tmp_path}/12-00-00"}}, "sweep": {"resume": False}})
-        OmegaConf.set_readonly(config, True)  # Hydra's configuration is read-only, too
+        OmegaConf.set_readonly(config, True)  # Hydra's own configuration is read-only, too
         CheckOutputFolder().on_run_start(config)
         found.append(config.hydra.run.dir.rpartition("/")[2])
     assert found == ["12-00-00", "12-00-00_1", "12-00-00_2"]
@@ -85,7 +86,7 @@ def test_several_processes_warn_of_nothing_that_users_can_change():
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             quiet()
-            DistributedDataParallel(torch.nn.Linear(1, 1), broadcast_buffers=False)  # as Lightning calls it
+            DistributedDataParallel(torch.nn.Linear(1, 1), broadcast_buffers=False)  # Lightning passes the same option
     finally:
         torch.distributed.destroy_process_group()
     assert [str(warning.message) for warning in told] == []
@@ -99,7 +100,7 @@ def test_names_of_metrics_send_nothing_to_the_terminal_but_themselves(tmp_path, 
 
 
 def sweep(folder, resume=False, named=True):
-    """Return a configuration with the part of Hydra's that describes a sweep."""
+    """Return a configuration with those keys of Hydra that describe a sweep."""
     overrides = [f"hydra.sweep.dir={folder}"] if named else []
     return OmegaConf.create(
         {"hydra": {"sweep": {"dir": str(folder)}, "overrides": {"hydra": overrides}}, "sweep": {"resume": resume}}
@@ -111,7 +112,7 @@ def test_sweeps_of_one_second_take_folders_of_their_own_and_so_do_their_jobs(tmp
         config = sweep(tmp_path / "12-00-00", named=False)
         CheckOutputFolder().on_multirun_start(config)
         assert config.hydra.sweep.dir == str(tmp_path / name)
-        # the jobs are composed anew from these overrides
+        # Hydra composes the configurations of the jobs from these overrides, which must therefore name the new folder.
         assert config.hydra.overrides.hydra == [f"hydra.sweep.dir='{tmp_path / name}'"]
 
 
@@ -123,7 +124,7 @@ def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
     with pytest.raises(SystemExit, match="is in use by another process"):
         CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
-    CheckOutputFolder.claims.close()  # the end of the process does the same
+    CheckOutputFolder.claims.close()  # the end of a process also releases its folders
     assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
 

@@ -43,7 +43,10 @@ HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.Subproce
 
 
 def attacks(sentinel):
-    """Return nodes that would create the sentinel file if they were instantiated, and words of their refusal."""
+    """Return malicious nodes by name, each with a pattern that the message of its refusal contains.
+
+    If a node were instantiated, it would execute code, such as the command that creates the sentinel file.
+    """
     attack = system(sentinel)
     return {
         "a function of os": (attack, "os.system"),
@@ -65,7 +68,8 @@ def test_a_hostile_configuration_is_refused(attack, sentinel):
 
 
 TRAINER = {"_target_": "pytorch_lightning.Trainer", "default_root_dir": "ftp://127.0.0.1:1/x", "logger": False}
-# Classes in the wrong places: they create folders, connect to hosts, start processes or read files.
+# Classes that a stranger's method, sampler or callbacks may not name: they create folders, connect to hosts, start
+# processes or read files.
 MISPLACED = {
     "a trainer": TRAINER,
     "a trainer by its own name": {**TRAINER, "_target_": "pytorch_lightning.trainer.trainer.Trainer"},
@@ -88,7 +92,8 @@ PLACES = {
 @pytest.mark.parametrize("name", MISPLACED)
 def test_a_strangers_configuration_names_what_belongs_to_its_part(name, place, monkeypatch):
     monkeypatch.setattr("hydra.utils.instantiate", lambda *args, **kwargs: "built")
-    if place == "callbacks" and name in ("a callback of ours", "data"):  # figures and metrics of outliers contain data
+    # Callbacks and data are allowed among the callbacks, because figures and metrics of outliers contain data.
+    if place == "callbacks" and name in ("a callback of ours", "data"):
         assert PLACES[place](MISPLACED[name]) == "built"
     else:
         with pytest.raises(ConfigError, match="may not name"):
@@ -110,7 +115,8 @@ def paths_of(function):
 
 
 def test_every_path_that_a_checkpoint_may_name_is_known():
-    # The loader replaces save_dir, cache_dir and csv_path; a run sets the paths of data and of networks' weights.
+    # The loader replaces the paths save_dir, cache_dir and csv_path of a checkpoint. A run sets the paths of data and
+    # of networks' weights.
     found = set()
     package = Path(eblvm_lit.__file__).parent
     for file in package.rglob("*.py"):
@@ -121,7 +127,8 @@ def test_every_path_that_a_checkpoint_may_name_is_known():
             classes = (c for c in classes if not issubclass(c, Exception))
             found |= {argument for c in classes if c.__init__ is not object.__init__ for argument in paths_of(c)}
     found -= {"save_dir", "cache_dir", "csv_path", "weights"}
-    assert found <= {"root", "path", "train", "val", "test", "run_folder"}, found  # these name data
+    # the other arguments are paths of data
+    assert found <= {"root", "path", "train", "val", "test", "run_folder"}, found
 
 
 def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
@@ -134,11 +141,12 @@ def test_nothing_is_built_before_everything_is_checked(sentinel, monkeypatch):
 
 
 def test_an_interpolation_that_becomes_a_target_is_not_resolved_after_the_check(sentinel):
-    # Resolved once, an escaped interpolation is a string; resolved twice, it would be a node with a target.
+    # An escaped interpolation that is resolved once is a string. If it were resolved twice, it would become a node with
+    # a target.
     target = f"{{_target_: eblvm_lit.utils.folders.prepare_folder, path: '{sentinel}'}}"
     cfg = OmegaConf.create({"node": {"a": '\\${oc.create:"' + target + '"}'}})
     hydra_instantiate(OmegaConf.to_container(cfg, resolve=True))
-    assert sentinel.exists()  # Hydra's own function resolves it twice and executes it
+    assert sentinel.exists()  # Hydra's own function resolves the interpolation twice, and executes its target
     sentinel.rmdir()
     with pytest.raises(ConfigError, match=r"node\.node\.a"):
         instantiate(cfg, "node")
@@ -177,7 +185,7 @@ def test_curves_are_drawn_of_the_checkpoints_own_run(content, tmp_path):
     (run / "checkpoints").mkdir(parents=True)
     torch.save(content, run / "checkpoints" / "last.ckpt")
     evaluate(tmp_path / "evaluated", run)
-    assert not (tmp_path / "evaluated" / "figures").exists()  # the run has no curves
+    assert not (tmp_path / "evaluated" / "figures").exists()  # no curves are drawn, because the run has none
     (run / "metrics.csv").write_text("iteration,val/loss\n1,1\n2,2\n")
     evaluate(tmp_path / "evaluated", run)
     assert (tmp_path / "evaluated" / "figures" / "curves.png").exists()
@@ -195,9 +203,11 @@ def test_a_part_of_the_wrong_kind_is_named(part, content, tmp_path):
     for value in WRONG:
         node[name] = value
         torch.save(content, tmp_path / "wrong.ckpt")
-        with suppress(ConfigError, DataError):  # evaluation does not use callbacks; no other error may occur
+        # Loading may succeed, because it does not use the callbacks, but it may raise no other errors than these two.
+        with suppress(ConfigError, DataError):
             _ = (run := eblvm_lit.load(tmp_path / "wrong.ckpt")).sampler, run.data
-        if part != "sampler":  # DSM's figures and metrics use no sampler
+        # A wrong sampler has no effect here, because the figures and metrics of DSM use no sampler.
+        if part != "sampler":
             with pytest.raises((ConfigError, DataError)):
                 evaluate(tmp_path / "e", tmp_path / "wrong.ckpt")
 

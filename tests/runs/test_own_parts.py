@@ -1,4 +1,5 @@
-"""A user's own parts in a folder outside of the clone: found, trained, evaluated, resumed, reported, or refused."""
+"""Tests of a user's own parts in a folder outside of the clone: they are found, trained, evaluated, resumed, or
+refused."""
 
 import json
 import shutil
@@ -34,7 +35,7 @@ def folder(tmp_path, monkeypatch):
     """Change to an empty working folder, and restore the import path and the imported modules afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    # without this, a file that is changed twice in a second would be imported from its old bytecode
+    # Without this setting, Python would import a file that is changed twice within a second from its old bytecode.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield tmp_path
     forget()
@@ -128,7 +129,7 @@ def test_a_package_in_the_working_folder_is_found_and_nothing_hides_what_is_inst
     assert sys.path[: len(before)] == before
 
 
-# --- what is wrong with it is said in a sentence ----------------------------------------------------------
+# --- a faulty package is refused in a sentence ------------------------------------------------------------
 
 FAULTS = {
     "no class": ("def E():\n    pass\n", r"mine\.part\.E"),

@@ -5,15 +5,15 @@ import pytest
 from eblvm_lit.errors import ConfigError, DataError
 from helpers.shell import checkpoint, curves, of_checkpoint, same, same_state, train
 
-# The rate falls; there are validations at 15 and 30, checkpoints at multiples of 7, and three epochs of 11 batches, of
-# which the last is short.
+# Options of a run whose learning rate falls. It has validations at iterations 15 and 30, checkpoints at multiples of 7,
+# and three epochs of 11 minibatches, of which the last is short.
 LONG = (
     *("trainer.max_steps=30", "n_validations=2", "callbacks.checkpoints.every=7", "data.batch_size=128"),
     *("optimizer.lr=0.01", "final_lr=1e-4", "seed=3"),
 )
 METHODS = {
     "dsm": ("method=dsm",),
-    # hypergradients that keep a state between iterations
+    # The hypergradients warm and penalty keep a state between iterations.
     "warm": ("method=bidsm", "method.n_lower_steps=1", "hypergradient=warm", "hypergradient.reset_every=25"),
     "penalty": (
         *("method=bidsm", "method.n_lower_steps=1", "hypergradient=penalty", "hypergradient.n_steps=1"),
@@ -45,7 +45,8 @@ def test_a_crashed_run_resumes_bit_by_bit(method, crashed, saved, tmp_path):
     train(tmp_path / "straight", *LONG, *METHODS[method])
     for name in ("last", "best"):
         assert same_state(tmp_path / "run" / "resumed", tmp_path / "straight", name)
-    assert curves(tmp_path / "run" / "resumed") == curves(tmp_path / "straight")  # the earlier rows were copied
+    # The curves of the resumed run also contain the rows before the crash.
+    assert curves(tmp_path / "run" / "resumed") == curves(tmp_path / "straight")
 
 
 def test_a_run_on_a_few_minibatches_goes_on_with_the_next_of_them(tmp_path):
@@ -58,7 +59,7 @@ def test_a_run_on_a_few_minibatches_goes_on_with_the_next_of_them(tmp_path):
 
 
 def test_the_best_of_the_earlier_part_is_still_selected(tmp_path):
-    # from the first validation on, every step makes the model worse
+    # With this learning rate, every step after the first validation makes the model worse.
     worse = [*LONG, "optimizer.lr=3", "method=dsm", "test_checkpoint=best"]
     whole = of_checkpoint(train(tmp_path / "whole" / "run", *worse))
     assert whole["iteration"] < 30
@@ -71,12 +72,12 @@ BACK = ("method=dsm", "callbacks.checkpoints.every=5", "callbacks.checkpoints.ke
 
 
 def test_after_going_back_the_best_is_not_of_the_part_that_is_left_out(tmp_path):
-    # the run improves until its end; another rate makes it worse from the middle on
+    # The run improves until its end. If it is resumed from the middle with a larger learning rate, it becomes worse.
     assert train(tmp_path / "run", *LONG, *BACK)["iteration"] == 30
     middle = tmp_path / "run" / "checkpoints" / "iteration_15.ckpt"
     allowed = ("optimizer.lr=3", "resume.allow=[optimizer.lr]", f"ckpt={middle}")
     for into in ("other", "run"):
-        # the checkpoint in the middle is the best so far
+        # The best checkpoint must be that of iteration 15, from which the run is resumed.
         assert train(tmp_path / into, *LONG, *BACK, *allowed)["iteration"] == 15
         best = checkpoint(tmp_path / into, "best")
         held = checkpoint(tmp_path / "run", "iteration_15")
@@ -105,7 +106,8 @@ def test_last_is_a_run_of_the_same_kind(tmp_path):
 
 
 def test_iterations_in_blocks_are_the_same_iterations(tmp_path):
-    # validations at 20 and 40; blocks of four cross the short batch that ends an epoch
+    # Validations are at iterations 20 and 40. Blocks of four iterations extend over the short minibatch that ends an
+    # epoch.
     blocks = ("trainer.max_steps=40", "n_validations=2", "optimizer.lr=0.01", "final_lr=1e-4", "seed=3")
     for n in (1, 4):
         per = (f"iterations_per_batch={n}", f"trainer.log_every_n_steps={n}")

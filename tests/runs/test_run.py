@@ -1,4 +1,4 @@
-"""Training and evaluation: what a run counts, changes and writes."""
+"""Tests of training and evaluation: what a run counts, changes and writes."""
 
 import copy
 import json
@@ -32,8 +32,10 @@ from tolerances import assert_same_iterations, bounded, operations, reordered
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Return the folder and metrics of a finished run whose best checkpoint is not its last one: its steps are too
-    large."""
+    """Return the folder and the metrics of a finished run whose best checkpoint is not its last one.
+
+    The learning rate is so large that the run becomes worse.
+    """
     folder = tmp_path_factory.mktemp("finished") / "run"
     long = ["trainer.max_steps=30", "n_validations=3", "test_checkpoint=best", "optimizer.lr=3", "method=bidsm"]
     return folder, train(folder, *long, "method.n_lower_steps=1", "method.n_unroll=0")
@@ -57,8 +59,8 @@ def test_a_sweep_leaves_complete_folders_and_a_bad_job_ends_in_a_sentence(tmp_pa
     saved = {"checkpoints/last.ckpt", "checkpoints/best.ckpt", "config.yaml", "command.yaml"}
     assert found == {"metrics.json", "quantities.json", "metrics.csv", "train.log"} | pictures | saved
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert all(significant(metrics[name]) in said for name in metrics)  # the table of results
-    assert "noise_std: 0.05" in said  # the tree of the configuration
+    assert all(significant(metrics[name]) in said for name in metrics)  # the output contains the table of results
+    assert "noise_std: 0.05" in said  # the output contains the configuration as a tree
     for noise in ("Traceback", "Warning", "Tip", "GPU available", "weights_only", "deprecated"):
         assert noise not in said
 
@@ -68,7 +70,7 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert metrics.keys() >= {"iteration", "test/fisher", "test/log_likelihood", "test/posterior_kl"}
     best = checkpoint(folder, "best")["eblvm_lit"]["iteration"]
-    assert metrics["iteration"] == best < 30  # test_checkpoint=best
+    assert metrics["iteration"] == best < 30  # with test_checkpoint=best, these are the metrics of the best checkpoint
     assert evaluate(tmp_path, folder / "checkpoints" / "best.ckpt") == of_checkpoint(metrics)
     assert json.loads((tmp_path / "evaluation.json").read_text()) == of_checkpoint(metrics)
     last = evaluate(tmp_path, folder / "checkpoints" / "last.ckpt")
@@ -77,8 +79,10 @@ def test_metrics_are_returned_written_and_reproduced_by_evaluate(finished, tmp_p
 
 
 def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatch):
-    """Check this because Lightning moves a method to the CPU after training, where samples of a deep model take
-    hours."""
+    """Check that the method is on the GPU of the training when the final metrics are computed.
+
+    Lightning moves a method to the CPU after training, where samples of a deep model take hours.
+    """
     fit = pl.Trainer.fit
     to = Method.to
     compute = results.final_metrics
@@ -102,7 +106,7 @@ def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
     bounded = "callbacks.evaluation.metrics.ksd.max_points=50"
     found = evaluate(tmp_path, ckpt, "evaluation@callbacks.evaluation.metrics=ksd", bounded)
     assert {name: found.pop(name) for name in list(found) if "ksd" in name}
-    # evaluation.json contains all metrics of the checkpoint, unless they were replaced
+    # The other metrics of the checkpoint stay as they are, because they are not replaced.
     assert found == of_checkpoint(metrics)
     with pytest.raises(ConfigError, match=r"callbacks\.figures"):
         evaluate(tmp_path, ckpt, "figures@callbacks.figures.figures=default")
@@ -148,9 +152,9 @@ def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, pre
     assert evaluate(tmp_path, tmp_path / "checkpoints" / "last.ckpt") == of_checkpoint(metrics)
 
 
-# --- what a refused start leaves as it was ------------------------------------------------------------------
+# --- a refused start changes no file ------------------------------------------------------------------------
 
-# Settings that are given for the folder of a finished run of DSM, and why each is refused.
+# Overrides with which a run is started in the folder of a finished DSM run, and the message that refuses each.
 REFUSED = {
     (): "already contains a run: resume it with ckpt=last",
     ("init_from=grbm_digits",): "already contains a run",
@@ -224,7 +228,8 @@ def test_a_begun_or_finished_run_is_recognised_without_checkpoints_and_resumed_f
         with pytest.raises(ConfigError, match=r"bare already contains a run: choose another folder by hydra\.run\.dir"):
             train(tmp_path / "bare", *bare, *words)
         assert files(tmp_path / "bare") == before
-    (tmp_path / "bare" / "metrics.json").unlink()  # without final metrics, the run has only begun
+    # Without its final metrics the run is unfinished, and its folder is still refused.
+    (tmp_path / "bare" / "metrics.json").unlink()
     with pytest.raises(ConfigError, match="bare already contains a run"):
         train(tmp_path / "bare", *bare)
 
@@ -246,7 +251,7 @@ def test_a_run_refuses_a_folder_that_another_process_uses(tmp_path):
     assert files(tmp_path) == {}
 
 
-# --- what is counted --------------------------------------------------------------------------------------
+# --- iterations, learning rates, initial parameters and seeds ---------------------------------------------
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 2), (1, 0), (5, 2)])
@@ -267,7 +272,7 @@ def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
 
 
 def test_the_learning_rate_of_the_schedule_is_the_one_that_is_used(tmp_path):
-    # gradient descent whose rate is multiplied by a millionth from the second iteration on
+    # In the run named cut, the learning rate is multiplied by a millionth in every iteration from the second one on.
     cut = ["schedule@optimizer.schedule=exponential", "optimizer.schedule.every=1", "optimizer.schedule.factor=1e-6"]
     once = ["method=dsm", "optimizer=sgd", "optimizer.lr=0.01", "n_validations=1"]
     train(tmp_path / "once", *once, "trainer.max_steps=1")
@@ -290,7 +295,8 @@ def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
     assert all(torch.equal(after[name], before[name]) for name in networks)
     with pytest.raises(ConfigError, match="size mismatch"):
         train(tmp_path / "other", *still, "method=dsm", "model.h_dim=7")
-    gaussian = ("method=dsm", "model=gaussian", "model.h_dim=3")  # its tensors have the same names and shapes
+    # the tensors of this model have the same names and shapes
+    gaussian = ("method=dsm", "model=gaussian", "model.h_dim=3")
     with pytest.raises(ConfigError, match=r"it has GRBM\(.*\), this run GaussianLatentModel\("):
         train(tmp_path / "gaussian", *still, *gaussian)
     with pytest.raises(ConfigError, match="init_from"):
@@ -320,7 +326,7 @@ def test_each_iteration_draws_noise_of_its_own(tmp_path, monkeypatch):
     assert len(drawn) == len({*drawn}) == 4
 
 
-# --- what a level moves -----------------------------------------------------------------------------------
+# --- what each level changes ------------------------------------------------------------------------------
 
 
 def snapshot(state):
@@ -347,7 +353,8 @@ def test_each_level_changes_only_its_own_network_and_optimizer_state(tmp_path):
     after_upper, _ = iterating.run(method, after_lower, v, none)
     method.n_lower_steps = 2
     assert changed(snapshot(after_lower), snapshot(after_upper)) == {"theta", "upper"}
-    assert changed(start, snapshot(state)) == set()  # nothing is changed in place
+    # the iterations above have changed nothing in place
+    assert changed(start, snapshot(state)) == set()
     twin, _ = iterating.run(method, copy.deepcopy(state), v, noise, in_place=True)
     method.run_iteration(state, v, noise)  # this writes into the method's own tensors
     assert changed(snapshot(twin), snapshot(state)) == set()
@@ -356,14 +363,16 @@ def test_each_level_changes_only_its_own_network_and_optimizer_state(tmp_path):
     assert same(params_of(method.posterior), twin.phi)
 
 
-# Methods with state besides networks and moments, or with several steps of one network in an iteration.
+# Methods whose state contains more than networks and moments, or that make several steps of one network in an
+# iteration.
 LIVE = ("bidsm N=2", "bidsm clipped", "bidsm warm", "bidsm penalty", "bimdsm shared deep", "pcd more chains", "lebm")
 LIVE += ("bidvl complete N=1", "sngan")
 
 
 @pytest.mark.parametrize("name", LIVE)
 def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
-    """Compare steps in place, as in an eager iteration, with steps that copy."""
+    """Compare iterations that write into tensors in place, as eager iterations do, with iterations that copy
+    tensors."""
     method, like = make(name, tmp_path)
     with bounded(method, reordered(operations(method, like.expand(BATCH, *like.shape[1:]), 2))) as bounds:
         live, record, *_ = iterate(method, like, 2)
@@ -380,7 +389,10 @@ def test_what_a_step_reads_is_not_moved_under_it(name, tmp_path, monkeypatch):
 
 
 def test_all_live_adam_steps_of_an_eager_run_are_the_fused_kernels(tmp_path, monkeypatch):
-    """Check the kernels, because with unusual layouts of the moments the slow ones would be used without notice."""
+    """Check that every step of Adam uses the fused kernels.
+
+    With unusual memory layouts of the moments, slow kernels would be used without notice.
+    """
     steps = []
     monkeypatch.setattr(adam, "torch_adam", lambda *args, **kwargs: steps.append(torch_adam(*args, **kwargs)))
     short = ["method=bidsm", "method.n_lower_steps=2", "method.n_unroll=1", "method.compile=false"]

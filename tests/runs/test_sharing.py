@@ -1,4 +1,5 @@
-"""Models in folders for sharing: equal when loaded elsewhere, refused when damaged, and uploaded only on demand."""
+"""Tests of models in folders for sharing: equal when loaded elsewhere, refused when damaged, uploaded only on
+demand."""
 
 import copy
 import re
@@ -85,14 +86,14 @@ def test_a_model_whose_chains_start_at_examples_samples_without_them(tmp_path, m
     assert not torch.equal(drawn, drawn_with_mean)
 
 
-# The class of methods that each option of the group method builds.
+# The class of the method that each option of the configuration group ``method`` builds.
 CLASSES = {
     path.stem: found[1]
     for path in (CONF / "method").glob("[a-z]*")
     if (found := re.search(r"_target_: (eblvm_lit\.methods\.\S+)", path.read_text()))
 }
 IMAGES = ["data=cifar10", "data.size=8"]
-# One or more options for each class, with what they need besides the default configuration.
+# For each class at least one option of the group ``method``, with the other overrides that it needs.
 SHARED = {
     **{name: [f"method={name}"] for name in ("annealed_likelihood", "bism", "cd", "ed", "ed_latent", "fisher_critic")},
     **{
@@ -118,18 +119,19 @@ def built(*overrides):
     generator = torch.Generator().manual_seed(0)
     parts.method.keep_examples(50)
     for name, value in parts.method.named_buffers():
-        if value.is_floating_point() and not name.endswith(("_u", "_v")):  # without the vectors of spectral norms
+        # the vectors of spectral norms stay as they are
+        if value.is_floating_point() and not name.endswith(("_u", "_v")):
             value.uniform_(generator=generator)
     run = TrainedRun(
         method=parts.method.eval(), config=OmegaConf.create(to_plain(cfg)), iteration=3, metrics={"a": 1.0}
     )
     if parts.data.image_shape is not None:
-        run.data = parts.data  # its files are not there, and are not needed
+        run.data = parts.data  # the files of the images do not exist, and are not needed
     return run
 
 
 def said_of(quantity):
-    """Return a quantity of a model, or the sentence that refuses it."""
+    """Compute a quantity of a model, and return its value, or the error message if the model does not have it."""
     try:
         return quantity()
     except ConfigError as error:
@@ -174,7 +176,10 @@ def test_every_public_quantity_of_a_shared_model_is_that_of_the_run(overrides, t
 
 
 def changed(name, old, new):
-    """Return a change of a file's bytes; W is 2 x 4."""
+    """Return a function that replaces some bytes of a file in a given folder.
+
+    In the shared model, the parameter W has the shape (2, 4).
+    """
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes().replace(old, new, 1))
 
 

@@ -1,4 +1,5 @@
-"""Trained runs as objects: training from Python, loading, samples, scores, likelihoods; and the command of samples."""
+"""Tests of trained runs as Python objects: training, loading, samples, scores, likelihoods, and the command for
+samples."""
 
 import copy
 import random
@@ -32,7 +33,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """Train a deep model of points with short chains, whose free energy is intractable."""
+    """Train a deep model of points, whose free energy is intractable and whose samples come from short chains."""
     network = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
     run = eblvm_lit.train([*SHORT, *network, f"run_dir={tmp_path_factory.mktemp('runs') / 'deep'}"])
     run.config.sampler.dynamics.update({"n_hot": 0, "n_falling": 3, "n_cold": 2})
@@ -58,7 +59,7 @@ def test_a_model_of_every_noise_level_has_log_likelihoods_with_and_without_laten
         run = eblvm_lit.train([*SHORT, *few, "data=moons", f"method={method}", f"run_dir={tmp_path / method}"])
         values = run.log_likelihood(run.examples())
         assert (values.shape, values.dtype) == ((20,), torch.float64)
-        # with latents, both are estimates of a bound with different latents
+        # With latents, both numbers are estimates of a bound, which use different samples of the latents.
         tolerance = 1e-9 if method == "dual" else 0.1
         assert values.mean().item() == pytest.approx(run.metrics["test/log_likelihood"], abs=tolerance)
         assert run.log_partition()[0] == pytest.approx(run.metrics["test/log_z"], abs=1e-9)
@@ -107,7 +108,8 @@ def test_images_are_drawn_and_taken_as_bytes_whatever_values_the_model_takes():
     run = eblvm_lit.load("bidvl_mnist")
     images = run.draw_images(3)
     assert (images.dtype, tuple(images.shape)) == (torch.uint8, (3, 1, 32, 32))
-    assert torch.equal(images, ((run.sample(3) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8))  # it takes [-1, 1]
+    # The model's pixel values are in [-1, 1], and those of images in {0, ..., 255}.
+    assert torch.equal(images, ((run.sample(3) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8))
     expected = run.latents(images.float() / 127.5 - 1)
     for same in (images, images.squeeze(1), images.movedim(1, -1)):
         assert torch.equal(run.latents(same), expected)
@@ -118,7 +120,8 @@ def test_images_are_drawn_and_taken_as_bytes_whatever_values_the_model_takes():
     means = run.sample(2, sampler=chains, mean=True)
     assert torch.equal(images, (means * 255).round().clamp(0, 255).to(torch.uint8).view(2, 1, 8, 8))
     v = run.examples()[:5]
-    torch.testing.assert_close(run.latents(v), run.energy.latent_mean(v).detach())  # exact, as there is no posterior
+    # These means of latents are exact, because the run has no posterior.
+    torch.testing.assert_close(run.latents(v), run.energy.latent_mean(v).detach())
     with pytest.raises(ConfigError, match=r"v has the shape \(2, 1, 8, 9\), and this model takes \(B, 64\)"):
         run.score(np.zeros((2, 1, 8, 9)))
 
@@ -127,7 +130,7 @@ def test_samples_and_scores_of_a_model_without_a_free_energy(deep):
     assert torch.equal(deep.sample(4), deep.sample(4))
     v = deep.examples()[:3]
     n = 4000
-    # the mean over latents from q, which many particles approximate
+    # The score is a mean over latents from q, which many particles approximate.
     noise = deep.posterior.noise((n,), v, torch.Generator().manual_seed(5))
     h = deep.posterior.rsample_given(deep.posterior.distribution_params(v), noise).detach()
     x = v.clone().requires_grad_()
@@ -169,7 +172,7 @@ def test_samples_of_a_generator_need_no_gradient():
     run = eblvm_lit.load("bidvl_mnist")
     v = run.sample(3)
     assert v.shape == (3, *run.method.event_shape)
-    assert torch.equal(v, run.sample(5)[:3])  # each sample depends only on the seed and on its number
+    assert torch.equal(v, run.sample(5)[:3])  # each sample depends only on the seed and on its index
     assert run.generator is not None
     assert not v.requires_grad
 
@@ -258,7 +261,8 @@ def test_the_pretrained_model_can_be_trained_further_saved_and_loaded(tmp_path):
     trainer.fit(run.method, run.data)
     assert trainer.global_step == 2
     assert not torch.equal(run.energy.W, before)
-    with pytest.raises(ConfigError, match="give the Trainer max_steps"):  # the stream of minibatches has no end here
+    # The stream of minibatches has no end, so that the number of epochs cannot end the training.
+    with pytest.raises(ConfigError, match="give the Trainer max_steps"):
         pl.Trainer(max_epochs=1, **OPTIONS).fit(run.method, run.data)
     trainer.save_checkpoint(tmp_path / "on.ckpt")
     assert torch.equal(eblvm_lit.load(tmp_path / "on.ckpt").energy.W, run.energy.W)

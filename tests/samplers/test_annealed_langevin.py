@@ -1,5 +1,5 @@
-"""Annealed Langevin dynamics: the published schedule, known moments, and noise that does not depend on the batch
-size."""
+"""Tests of annealed Langevin dynamics: the published schedule, a step by its equation, kinds of chains, and their
+noise."""
 
 import math
 
@@ -80,7 +80,8 @@ def test_with_the_true_posterior_chains_along_the_estimated_score_are_those_of_t
     torch.manual_seed(0)
     energy = eb.GaussianLatentModel(v_dim=2, h_dim=3, weight_scale=1.5).double()
     q = eb.LinearGaussianPosterior(v_dim=2, h_dim=3).double()
-    q.mean = energy.latent_mean  # grad_v E is linear in h, so that its value at the mean of p(h|v) is that of F(v)
+    # q has the true mean of the latents. As grad_v E is linear in h, its value at this mean is the gradient of F(v).
+    q.mean = energy.latent_mean
     draws = [short(kind).draw(energy, range(6), seed=4, posterior=q) for kind in ("score", "marginal")]
     torch.testing.assert_close(*draws, rtol=1e-12, atol=1e-12)
 
@@ -117,4 +118,5 @@ def test_adjusted_steps_fall_with_the_temperature():
     )
     (x,) = langevin.end(eb.Chains(lambda x: 0 * x.sum(1), (start,)), SampleNoise(0, range(200)))
     normal = torch.cat([row for row, _ in SampleNoise(0, range(200)).steps(1, 1, 1, dtype=torch.float64)])
-    torch.testing.assert_close(x, start + 2.0 * normal)  # with no slope, each step is accepted
+    # The energy is constant, so that each step is accepted. Its size at temperature 16 is 0.5 * sqrt(16) = 2.
+    torch.testing.assert_close(x, start + 2.0 * normal)

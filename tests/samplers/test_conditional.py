@@ -1,4 +1,5 @@
-"""Conditional samples and completions: known moments of every kind of chain, and the model's state meanwhile."""
+"""Tests of conditional samples and completions: their moments for every kind of chain, and the eval mode of the
+model."""
 
 import math
 from collections import Counter
@@ -9,22 +10,27 @@ import torch
 from torch import nn
 
 import eblvm_lit as eb
-from cases import ENERGIES, VISIBLE_ENERGIES
+from cases import ENERGIES, VISIBLE_ENERGIES, at_every_level
 from eblvm_lit.core.eval_mode import eval_mode
+from eblvm_lit.core.noise_levels import NoiseRange, join_level
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel, NoiseConditionalFreeEnergy
 from eblvm_lit.samplers.conditional import draw_between, draw_visible, inpaint, interpolate
-from eblvm_lit.samplers.dynamics import Dynamics
+from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sample_noise import SampleNoise
+from eblvm_lit.samplers.sampler import of_every_level
 from helpers.annealing import Hidden, few, gaussian, sampler
+from helpers.known_mixture import KnownMixture, Zero
 from helpers.models import check_moments, generator
 
 N = 2000  # the number of chains of a sampler, unless a test gives another one
-STEP = 0.5  # their step size
+STEP = 0.5  # the step size of these samplers
 DOUBLE = torch.float64
 
 
 def stationary(precision):
-    """Return the stationary covariance of x <- x - e^2 / 2 P (x - m) + e N, given P^-1 and the step size."""
+    """Return the stationary covariance of the chain x <- x - e^2 / 2 P (x - m) + e N, for a precision P and e =
+    STEP."""
     return torch.linalg.inv(precision - STEP**2 / 4 * precision @ precision)
 
 
@@ -79,7 +85,10 @@ def test_interpolation_is_linear_and_row_by_row():
 
 
 def test_with_shared_noise_only_latents_make_a_difference():
-    """Compare chains with their latents: the dynamics of a Gaussian are linear, so that differences are linear, too."""
+    """Compare chains at interpolated latents with the interpolation of chains at the corners.
+
+    They are equal, because the dynamics of a Gaussian model are linear and the chains share their noise.
+    """
     model = gaussian()
     corners = torch.randn(3, 2, dtype=DOUBLE, generator=generator())
     square, line = draw_between(few(7), model, [corners, corners[:2]], 4, seed=1)
@@ -97,7 +106,8 @@ def test_without_shared_noise_chains_begin_between_the_images():
     torch.testing.assert_close(square, interpolate(images, 4), rtol=0, atol=1e-10)
     equal = torch.zeros(2, 2, dtype=DOUBLE), torch.zeros(2, 4, dtype=DOUBLE)
     (line,) = draw_between(few(), model, [equal[0]], 4, seed=0, images=[equal[1]])
-    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3  # chains with equal latents and noise would be equal
+    # These chains have equal latents and equal starts. If they also shared their noise, they would be equal.
+    assert (line[1:] - line[0]).abs().amax(1).min() > 1e-3
 
 
 KEEP = torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE)
@@ -131,7 +141,7 @@ def test_completions_have_the_moments_of_the_conditional(kind):
 
 
 def exact_moves(n_steps, **options):
-    """Build dynamics that draw latents and accept moves, so that the step size causes no bias."""
+    """Build a sampler that accepts or rejects its moves, so that the step size causes no bias."""
     return eb.Sampler(dynamics=eb.GibbsLangevin(n_steps=n_steps, n_moves=3, step_size=0.9, **options))
 
 
@@ -224,7 +234,7 @@ def test_chains_run_where_gradients_are_switched_off_and_leave_no_graph():
 
 
 def short_samplers():
-    """Return all samplers, with few steps."""
+    """Return samplers with every class of dynamics, each with few steps."""
     dynamics = [
         eb.AnnealedLangevin(n_hot=1, n_falling=1, n_cold=1, step_size=0.01, denoise_std=0.1),
         eb.GibbsLangevin(n_steps=2, step_size=0.01, denoise_std=0.1),
@@ -267,11 +277,83 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
     if energy.binary_visible:  # only Gibbs sweeps move bits
         assert sorted(done.values()) == [1] * 5
         return
-    # Gibbs chains cannot be conditioned on latents; only these and GibbsLangevin need p(h|v)
+    # Gibbs chains cannot be conditioned on latents. Only Gibbs chains and GibbsLangevin need p(h|v).
     known = isinstance(energy, eb.ConditionalEnergy)
-    assert {done[name] for name in ("visible", "between", "inpaint at h")} == {8 if known else 7}
-    assert done["inpaint"] == (8 if known else 6)
+    # The probability flow needs a model of every level, and a joint energy that is given h, or a free energy.
+    levels = isinstance(energy, AtLevel | MarginalAtLevel)
+    assert done["visible"] == done["between"] == 7 + known + isinstance(energy, AtLevel)
+    assert done["inpaint at h"] == 7 + known + levels
+    assert done["inpaint"] == (8 if known else 6) + isinstance(energy, MarginalAtLevel)
     assert done["sample"] >= (6 if known else 4)
+
+
+def test_the_flow_of_independent_coordinates_is_the_same_with_and_without_kept_ones():
+    energy = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=NoiseRange(std=1.4)).double().of_data()
+    draw = eb.Sampler(dynamics=ProbabilityFlow(n_steps=5))
+    free = draw.draw(energy, range(4), seed=3)
+    v = torch.tensor([0.0, 0.2], dtype=DOUBLE).expand(4, 2)
+    completed = inpaint(draw, energy, v, torch.tensor([0.0, 1.0]).expand(4, 2), seed=3)
+    torch.testing.assert_close(completed[:, 0], free[:, 0])
+    assert torch.equal(completed[:, 1], v[:, 1])
+
+
+def test_kept_pixels_have_the_noise_of_the_level():
+    """Record the points at which the flow evaluates the energy: kept coordinates lie on the line v + sigma eps."""
+    seen = []
+
+    def energy(v, log_level):
+        seen.append((v.detach().clone(), (log_level / 2).exp()))
+        return 0.5 * v.square().sum(1)
+
+    v = torch.full((3, 2), 0.2, dtype=DOUBLE)
+    moving = torch.tensor([1.0, 0.0], dtype=DOUBLE).expand(3, 2)
+    chains = Chains(energy, (v,), moving=(moving,), noise_range=NoiseRange(std=1.4))
+    ProbabilityFlow(n_steps=4).end(chains, SampleNoise(0, range(3)))
+    eps = torch.stack([(x[:, 1] - 0.2) / sigma for x, sigma in seen])
+    torch.testing.assert_close(eps, eps[:1].expand_as(eps))
+    assert eps[0].abs().min() > 1e-3
+    assert len(seen) == 8
+
+
+def test_corrections_leave_the_distribution_given_kept_coordinates_invariant():
+    """Start at p(v_1 | v_2) of a noised mixture of two overlapping normal distributions."""
+    centres = torch.tensor([[-0.6, -0.3], [0.6, 0.3]], dtype=DOUBLE)
+    energy = KnownMixture(centres, [0.5, 0.5]).double()
+    sigma = 0.4
+    kept = 0.2
+    variance = 0.3**2 + sigma**2
+    shares = (-(kept - centres[:, 1]).square() / (2 * variance)).softmax(0)
+    g = generator()
+    which = torch.multinomial(shares, N, replacement=True, generator=g)
+    first = centres[which, 0] + math.sqrt(variance) * torch.randn(N, generator=g, dtype=DOUBLE)
+    v = torch.stack([first, torch.full_like(first, kept)], 1)
+    moving = torch.tensor([1.0, 0.0], dtype=DOUBLE).expand(N, 2)
+    chains = of_every_level(energy.of_data(), None, v)._replace(moving=(moving,))
+    flow = ProbabilityFlow(n_corrections=40, correction_size=1.5)
+    numbers = SampleNoise(0, range(N)).steps(flow.n_corrections, 2, 1, dtype=DOUBLE)
+    moved = flow.corrected(chains, v, sigma, numbers)
+    assert torch.equal(moved[:, 1], v[:, 1])
+    assert (moved[:, 0] != first).double().mean() > 0.99
+    mean = shares @ centres[:, 0]
+    total = variance + shares @ centres[:, 0].square() - mean**2
+    assert mean > 0.1
+    assert moved[:, 0].mean() == pytest.approx(float(mean), abs=5 * math.sqrt(total / N))
+    assert moved[:, 0].var() == pytest.approx(float(total), rel=5 * math.sqrt(2 / N))
+
+
+def test_the_flow_given_latents_follows_the_energy_at_these_latents_and_every_level():
+    torch.manual_seed(0)
+    model = at_every_level().double()
+    h = torch.randn(4, model.h_dim, dtype=DOUBLE)
+    flow = ProbabilityFlow(n_steps=8)
+    noise = SampleNoise(3, range(4))
+    start = flow.start(tuple(model.v_shape), noise, dtype=DOUBLE)
+    chains = Chains(lambda v, log_level: model.energy(join_level(v, log_level), h), (start,))
+    (expected,) = flow.end(chains._replace(noise_range=model.noise_range), noise)
+    draw = eb.Sampler(dynamics=flow)
+    torch.testing.assert_close(draw_visible(draw, model.of_data(), h, seed=3), expected)
+    # A chain starts at the largest level, so that the starts that other dynamics would take are not used.
+    torch.testing.assert_close(draw_visible(draw, model.of_data(), h, seed=3, start=0 * expected), expected)
 
 
 def test_an_object_that_is_no_sampler_of_chains_is_named():

@@ -1,5 +1,8 @@
-"""Dynamics that sample a model's distribution: moments by enumeration and quadrature, weights of modes, noise by
-index."""
+"""Tests of the dynamics that sample a model's distribution: moments, weights of modes, and noise that depends on the
+index.
+
+The exact moments are computed by enumeration or quadrature.
+"""
 
 import logging
 
@@ -18,7 +21,7 @@ ACROSS = [row for row in cases.DYNAMICS if row.across]
 
 
 def assert_mean(values, mean, z=4.0):
-    """Check that the mean of independent values (n, D) is the expected one, within z standard errors."""
+    """Check that the mean of independent values (n, D) is within z standard errors of the expected mean."""
     errors = (values.mean(0) - mean).abs() / (values.var(0) / len(values)).sqrt()
     assert float(errors.max()) < z, errors
 
@@ -55,10 +58,11 @@ def test_moments_of_a_deep_energy_are_those_of_quadrature(float64, row):
 @pytest.mark.parametrize(("n_leapfrog", "step_size"), [(1, 0.9), (3, 0.7)])
 def test_moves_at_the_mean_of_the_exact_posterior_have_the_marginal_of_a_gaussian(float64, n_leapfrog, step_size):
     case = next(case for case in cases.INFERRED if case.name == "gaussian-latent")
-    energy = case.make().requires_grad_(False)  # its latents are normal: E(v, E[h|v]) = F(v) + a constant
+    # The latents of this model are normal given v, so that E(v, E[h|v]) = F(v) + a constant.
+    energy = case.make().requires_grad_(False)
     langevin = eb.AnnealedLangevin(
         step_size=step_size, temperature=1.0, n_hot=60, n_falling=0, n_cold=0, denoise_std=0.0, n_leapfrog=n_leapfrog
-    )  # without adjustment the variance is a quarter too large
+    )  # without acceptance or rejection of moves, the variance would be a quarter too large
     sampler = eb.Sampler(dynamics=langevin, kind="mean", batch_size=4000)
     v = sampler.draw(energy, range(4000), seed=0, posterior=case.exact_posterior(energy))
     grid = cases.product(torch.linspace(-9, 9, 361), 2)
@@ -75,7 +79,7 @@ def test_a_level_of_diffusive_gibbs_leaves_the_model_invariant(float64):
 
 
 class UnequalModes(eb.VisibleEnergy):
-    """The grid of 25 Gaussians of any width, with weights 1, 2, ..., 25 divided by their sum."""
+    """The grid of 25 Gaussians with a given standard deviation and weights proportional to 1, 2, ..., 25."""
 
     event_shape = (2,)
 
@@ -100,8 +104,10 @@ def test_weights_of_modes_are_found(float64, row):
     energy = UnequalModes(0.25)
     shares = energy.shares(draw(energy, row.across(), 1000)).mean(0)
     errors = (shares - energy.weights) / (energy.weights * (1 - energy.weights) / 1000).sqrt()
-    assert float(errors.square().sum()) < 24 + 3 * 48**0.5  # chi-squared with 24 degrees of freedom
-    assert float(errors.abs().max()) < 3.3  # the largest of 25 errors is above this for one in forty seeds
+    # The sum of squares is chi-squared with 24 degrees of freedom. The bound is its mean plus three standard
+    # deviations.
+    assert float(errors.square().sum()) < 24 + 3 * 48**0.5
+    assert float(errors.abs().max()) < 3.3  # The largest of 25 errors exceeds this bound for one in forty seeds.
 
 
 def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
@@ -113,7 +119,7 @@ def test_langevin_dynamics_do_not_find_the_weights_of_modes(float64):
 
 
 def rounded(x):
-    """Return x rounded as by autocast, with the derivative of x."""
+    """Return x as autocast would round it, with the derivative of the unrounded x."""
     return x + (x.bfloat16().to(x) - x).detach() if torch.is_autocast_enabled("cpu") else x
 
 
@@ -208,7 +214,7 @@ def test_kept_pixels_stay_and_the_others_follow_them(float64, dynamics):
 
 
 def test_what_dynamics_cannot_draw_is_refused(float64):
-    # a score is no gradient of an energy by which moves could be accepted
+    # A score is not the gradient of an energy, by which moves could be accepted or rejected.
     score = eb.Sampler(dynamics=eb.ParallelTempering(), kind="score")
     with pytest.raises(eb.ConfigError, match="ParallelTempering of kind score"):
         score.draw(random_grbm(2, 3), range(2), seed=0)
@@ -217,14 +223,16 @@ def test_what_dynamics_cannot_draw_is_refused(float64):
 def test_chains_that_do_not_mix_are_reported(float64, caplog):
     energy = UnequalModes(0.25)
     equal = energy.free_energy
-    energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()  # these energies differ between the modes
+    # The added term makes energies differ between the modes, so that chains in different modes are noticed.
+    energy.free_energy = lambda v: equal(v) + 3 * v[:, 0].round().detach()
     stuck = eb.AnnealedLangevin(step_size=0.1, temperature=1.0, n_hot=40, n_falling=0, n_cold=0, denoise_std=0.0)
     with caplog.at_level(logging.WARNING):
         sampler = eb.Sampler(dynamics=stuck)
         sampler.draw(energy, range(20), seed=0)
     assert sampler.record["r_hat"] > 1.1
     assert len([record for record in caplog.records if "R-hat" in record.message]) == 1
-    published = eb.AnnealedLangevin()  # its temperature never stays at one
+    # the temperature of this schedule never stays at one, so that no step is stationary
+    published = eb.AnnealedLangevin()
     assert ChainTrace.steps_of(published.stationary) == set()
     assert ChainTrace.steps_of(range(500, 1000)) == set(range(500, 1000, 5))
 
@@ -249,4 +257,4 @@ def test_effective_sizes_are_those_of_an_autoregressive_process():
     record = trace.close()
     time = (1 + rho) / (1 - rho)  # the number of draws that count as one independent draw
     assert record["ess_bulk"] == pytest.approx(40 * 1000 / time, rel=0.1)
-    assert record["r_hat"] == pytest.approx((1 + time / 500) ** 0.5, abs=0.002)  # from halves of 500 draws
+    assert record["r_hat"] == pytest.approx((1 + time / 500) ** 0.5, abs=0.002)  # R-hat compares halves of 500 draws

@@ -1,4 +1,7 @@
-"""Gibbs chains against the exact moments of small models; the battery of all dynamics has further tests."""
+"""Tests of Gibbs chains against the exact moments of small models.
+
+The tests of all dynamics in test_dynamics.py also apply to Gibbs chains.
+"""
 
 import pytest
 import torch
@@ -24,7 +27,8 @@ def test_gibbs_hits_the_exact_moments_of_a_grbm(parametrisation):
     model = random_grbm(3, 4, parametrisation, seed=4).requires_grad_(False)
     v, h, end = ends(model, eb.Gibbs(n_steps=30))
     mean, covariance = exact_moments(model)
-    assert covariance[:3, 3:].abs().max() > 0.1  # the model is coupled; otherwise the test would check nothing
+    # Visible and latent variables must be correlated, because otherwise the test would check nothing.
+    assert covariance[:3, 3:].abs().max() > 0.1
     assert ((h == 0) | (h == 1)).all()
     for visible in (v, end):
         check_moments(torch.cat([visible, h], dim=1), mean, covariance)
@@ -41,19 +45,24 @@ def test_gibbs_hits_the_marginal_of_the_gaussian_latent_model():
 
 
 def test_one_sweep_starts_from_mean_latents_of_uniform_visibles():
-    """Check moments with W = sigma = 1, b = c = 0: h0 = v0 ~ U[0,1], v1 = h0 + eps, h1 = v1 + eps'."""
+    """Check the moments of h1 after one sweep with W = sigma = 1 and b = c = 0.
+
+    The latents start at h0 = v0 ~ U[0, 1], and the sweep draws v1 = h0 + eps and h1 = v1 + eps'.
+    """
     model = eb.GaussianLatentModel(v_dim=1, h_dim=1).double().requires_grad_(False)
     model.W.fill_(1.0)
     _, h, _ = ends(model, eb.Gibbs(n_steps=1))
     assert h.mean().item() == pytest.approx(0.5, abs=0.03)
-    assert h.var().item() == pytest.approx(1 / 12 + 2, abs=0.06)  # it would be 3 + 1/12 if h0 were drawn
+    # The variance would be 3 + 1/12 if h0 were drawn instead of being a mean.
+    assert h.var().item() == pytest.approx(1 / 12 + 2, abs=0.06)
 
 
 def test_mean_and_draw_differ_by_the_visible_noise_only():
     model = random_grbm(3, 4).requires_grad_(False)
     sampler = eb.Gibbs(n_steps=5)
     draw = sampler.sample(model, N_CHAINS, generator())
-    mean = sampler.sample(model, N_CHAINS, generator(), mean=True)  # the same chain, with the same random numbers
+    # This is the same chain, with the same random numbers.
+    mean = sampler.sample(model, N_CHAINS, generator(), mean=True)
     torch.testing.assert_close((draw - mean).std(0), model.visible_std(), rtol=0.02, atol=0)
     _, h, end = ends(model, sampler.of_means(), n=100)
     torch.testing.assert_close(end, model.visible_mean(h))

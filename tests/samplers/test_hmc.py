@@ -1,4 +1,4 @@
-"""Hamiltonian moves: the accepted fraction, reversibility, and the distributions that they leave invariant."""
+"""Tests of Hamiltonian moves: the accepted fraction, reversibility, and the distributions that they leave invariant."""
 
 import math
 
@@ -14,7 +14,7 @@ def quartic(x):
 
 
 def slope(x):
-    """Compute the derivative of U."""
+    """Compute the derivative of the energy U that ``quartic`` computes."""
     return 4 * x * (x.square() - 1) + 0.5
 
 
@@ -23,7 +23,8 @@ def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
     noise = MoveNoise(normal(50, 3, seed=1), torch.zeros(50, dtype=F64))
     size = 0.4
 
-    def log_proposal(end, start):  # log of the density N(start - eps^2 / 2 grad, eps^2 I)
+    # the logarithm of the density N(start - eps^2 / 2 grad, eps^2 I)
+    def log_proposal(end, start):
         return -(end - start + 0.5 * size**2 * slope(start)).square().sum(-1) / (2 * size**2)
 
     end = x - 0.5 * size**2 * slope(x) + size * noise.momentum
@@ -31,7 +32,7 @@ def test_one_leapfrog_step_is_the_metropolis_adjusted_langevin_algorithm():
     move = HMC(n_leapfrog=1).move(quartic, x, noise, size)
     torch.testing.assert_close(move.acceptance, log_ratio.exp().clamp(max=1))
     assert 0.01 < float(move.acceptance.mean()) < 0.99
-    torch.testing.assert_close(move.x, end)  # with uniform numbers 0, all moves are accepted
+    torch.testing.assert_close(move.x, end)  # the uniform numbers are 0, so that all moves are accepted
 
 
 def test_leapfrog_steps_lead_back_when_the_momentum_is_reversed():

@@ -1,4 +1,4 @@
-"""Langevin sampling: its moments, and the energies that it can sample."""
+"""Tests of Langevin sampling: its moments, and the energies that it can sample."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from helpers.models import LatentOnly, random_grbm
 
 
 def test_langevin_samples_have_the_models_moments():
-    """Compare with the Gaussian model's v ~ N(0, C), where C is known, after enough small steps."""
+    """Compare samples after many small steps with the Gaussian model's v ~ N(0, C), where C is known."""
     torch.manual_seed(0)
     model = eb.GaussianLatentModel(v_dim=2, h_dim=2).double()
     v = eb.Langevin(n_steps=400, step_size=0.05).sample(model, 4000, torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""The probability flow: closed form for normal data, order of Heun's method, corrections that leave F invariant."""
+"""Tests of the probability flow: closed form for normal data, order of Heun's method, and invariant corrections."""
 
 import math
 
@@ -30,14 +30,16 @@ def normal_model():
 def test_normal_data_are_reached_with_an_error_of_second_order():
     noise = SampleNoise(0, range(5))
     z = noise((2,), dtype=torch.float64)
-    exact = 0.3 + math.sqrt(1.4**2 + RANGE.t_min) * z  # the solution scales v - m by the noised standard deviation
+    # The exact solution is the mean plus z times the standard deviation of the noised data.
+    exact = 0.3 + math.sqrt(1.4**2 + RANGE.t_min) * z
     errors = []
     for n in (40, 80):
         sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n))
         samples = sampler.run(normal_model(), sampler._chains(normal_model(), None, None), range(5), seed=0)
         errors.append(float((samples - exact).abs().max()))
     assert errors[1] < 4e-3
-    assert 3.2 < errors[0] / errors[1] < 5  # 4 for a method of second order
+    # With twice as many steps, the error of a second-order method becomes four times smaller.
+    assert 3.2 < errors[0] / errors[1] < 5
 
 
 def test_levels_go_from_the_largest_to_the_smallest():

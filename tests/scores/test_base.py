@@ -1,4 +1,7 @@
-"""Scores: exactness, their dependence on v, and theta-gradients against autograd of the enumerated marginal."""
+"""Tests of scores: exactness at the true posterior, dependence on v, and gradients with respect to theta.
+
+The gradients are compared with autograd of the enumerated marginal.
+"""
 
 from contextlib import nullcontext
 
@@ -29,7 +32,7 @@ def posterior_noise(energy_case, energy, v):
     ids=str,
 )
 def test_score_with_a_perfect_posterior_is_the_marginal_score(case, energy_case):
-    # h is a relaxed or reparametrised sample, and the score is also compared away from where h was drawn
+    # The sample h is relaxed or reparametrised. It is drawn at v, and the score is compared at v and at other points x.
     energy = energy_case.make()
     v = torch.randn(6, V_DIM)
     x = torch.randn(6, V_DIM)
@@ -56,12 +59,13 @@ def test_bilevel_score_by_hand(backend):
 
     with backend():
         score = eb.BilevelScore(energy, q, v, u)
-        sliced = eb.SSM().loss(score, v, {"u": x})  # the same tensor at which h was drawn
+        # the score is differentiated at the tensor v, at which h was drawn
+        sliced = eb.SSM().loss(score, v, {"u": x})
         s = score(v)
         elsewhere = score(x)
     torch.testing.assert_close(s, by_hand(v)[0])
-    torch.testing.assert_close(elsewhere, by_hand(x)[0])  # h is still the sample for v
-    # second derivatives, too, are taken at fixed h: only the density of q depends on v
+    torch.testing.assert_close(elsewhere, by_hand(x)[0])  # at x, the score still uses the h that was drawn at v
+    # Second derivatives are also taken at fixed h, so that only the density of q depends on v.
     p = by_hand(v)[1]
     jacobian = torch.einsum("bj,ji,jk->bik", p * (1 - p), A, A) - torch.diag(1 / var)
     expected = 0.5 * s.square().sum(-1) + torch.einsum("bi,bik,bk->b", x, jacobian, x)

@@ -1,4 +1,4 @@
-"""The score estimated by importance sampling."""
+"""Tests of the score that is estimated by importance sampling."""
 
 import pytest
 import torch

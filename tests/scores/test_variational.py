@@ -1,4 +1,4 @@
-"""VaES and VaGES: exact equality with autograd of the enumerated marginal, over all latent states."""
+"""Tests of VaES and VaGES: their expectations over all latent states equal autograd of the enumerated marginal."""
 
 import itertools
 
@@ -40,7 +40,7 @@ every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=
 
 
 class Enumerated(Particles):
-    """Particles that are all latent states, in each of the three sets."""
+    """Particles that enumerate all latent states, in each of the three sets of particles."""
 
     needs_posterior = False
 
@@ -59,7 +59,8 @@ def probabilities(logits):
 
 
 def expected_estimates(energy, logits, v, z, covariance):
-    """Compute E VaES and the theta-gradient of z' E VaGES, over all pairs of particles in each set (L = 2).
+    """Compute the mean of VaES, and the theta-gradient of z' times the mean of VaGES, over all pairs of particles (L =
+    2).
 
     The code assumes equally likely particles. Therefore every pair of states is a set of two, which is weighted
     afterwards, and an example is copied once for each pair.
@@ -101,7 +102,7 @@ def test_estimates_with_the_exact_posterior_are_score_and_gradient(case):
     torch.testing.assert_close(score, energy.score(v), rtol=1e-10, atol=1e-10)
     exact = exact_gradient(energy, v, z)
     torch.testing.assert_close(gradient, exact, rtol=1e-10, atol=1e-10)
-    # c has a gradient only by the covariance, and its exact gradient is not small
+    # The parameter c has a gradient only through the covariance, and its exact gradient is not small.
     assert exact["c"].abs().max() > 1e-2
     biased, dropped = (expected_estimates(energy, energy.latent_logits(v), v, z, c())[1] for c in (Biased, Dropped))
     torch.testing.assert_close(biased["c"], exact["c"] / 2)  # the biased estimate is (L - 1) / L of the exact one
@@ -117,17 +118,19 @@ def test_estimates_with_a_wrong_posterior_have_the_bias_of_the_closed_form(case)
     mean = q.mean(v).detach()
     U = energy.coupling().detach()
     score, gradient = expected_estimates(energy, q.logits(v), v, z, Unbiased())
-    # -(v - b) / sigma^2 + W q, as in section 6 of the specification
+    # With a wrong posterior q, the expected score is -(v - b) / sigma^2 + W q.
     expected = (energy.b - v) * (-2 * energy.log_std).exp() + mean @ U.T
     torch.testing.assert_close(score, expected.detach(), rtol=1e-10, atol=1e-10)
-    # Cov(d l / d v, d l / d c) = U diag(q (1 - q)), which is the derivative of the score by c if q = p
+    # The covariance of the derivatives of l = -E with respect to v and c is U diag(q (1 - q)). Only for q = p is it the
+    # derivative of the score with respect to c.
     torch.testing.assert_close(gradient["c"], ((z @ U) * mean * (1 - mean)).sum(0), rtol=1e-10, atol=1e-10)
     assert (score - energy.score(v)).abs().min() > 1e-4
     assert (gradient["c"] - exact_gradient(energy, v, z)["c"]).abs().max() > 1e-3
 
 
 def test_gaussian_estimates_are_exact_up_to_degree_two():
-    # energy and its derivatives are linear in h, so that pairs of symmetric nodes have the moments of p(h|v)
+    # The derivatives of the energy are linear in h. It is therefore enough that pairs of symmetric nodes have the mean
+    # and the covariance of p(h|v).
     case = GAUSSIAN
     energy = case.make()
     v = torch.randn(4, V_DIM)
@@ -145,7 +148,7 @@ def test_gaussian_estimates_are_exact_up_to_degree_two():
 @every_objective
 @every_grbm
 def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, objective):
-    """Compare the whole upper level, with enumerated latents, with autograd of the exact marginal."""
+    """Check that the upper level with enumerated latents has the gradient of the exact marginal."""
     energy = case.make()
     v = torch.randn(6, V_DIM)
     objective = objective()
@@ -156,7 +159,7 @@ def test_method_with_all_latents_has_the_gradient_of_the_exact_method(case, obje
             return torch.func.grad(lambda x: -(w * energy.energy(x, h)).sum())(v)
 
     class Exact(VariationalScore):
-        """Replaces means over particles by sums over h with the weights of p(h|v)."""
+        """An estimator that replaces means over particles by sums over h with the weights of p(h|v)."""
 
         def function(self, *args):
             return Summed(*vars(super().function(*args)).values())
@@ -208,7 +211,7 @@ def test_control_variate_has_no_variance_at_the_exact_posterior_and_no_bias_anyw
         found = ControlledVaES()(energy, q, v, particles)
         torch.testing.assert_close(found, energy.score(v).detach(), rtol=1e-10, atol=1e-10)
     assert (VaES()(energy, q, v, h) - energy.score(v)).abs().max() > 1e-2
-    if case in GRBMS:  # with any q, the mean is that of VaES
+    if case in GRBMS:  # for any q, both estimates have the same mean
         q = randomise(q)
         w = probabilities(q.logits(v).detach())
         states = binary(H_DIM)

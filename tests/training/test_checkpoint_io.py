@@ -1,4 +1,4 @@
-"""Runs that are killed while they write: what is lost, how they are resumed, and what remains in their folders."""
+"""Tests of runs that are killed while they write: what is lost, how they resume, and what remains in their folders."""
 
 import json
 import os
@@ -36,7 +36,10 @@ def straight(tmp_path_factory):
 
 
 def kill_in(moment, folder):
-    """Start a run that is killed before or after its second checkpoint is renamed, or before its figure is."""
+    """Start a run that is killed at a given moment, while it writes a file.
+
+    The moment is before or after its second checkpoint gets its final name, or before its figure does.
+    """
     replace = os.replace
     n_saved = 0
 
@@ -59,7 +62,7 @@ def test_a_killed_run_resumes_bit_by_bit_and_leaves_no_temporary_file(moment, sa
     process = Forked(kill_in, moment, folder)
     process.wait(100)
     assert process.returncode == -signal.SIGKILL
-    assert checkpoint(folder)["global_step"] == saved  # no saved iteration is lost
+    assert checkpoint(folder)["global_step"] == saved  # no iteration that had been saved is lost
     run.train(short(folder, "ckpt=last"))
     for name in ("last", "best"):
         assert same_state(folder, straight, name)

@@ -1,4 +1,4 @@
-"""Every number that is logged, or that decides something, is the same in one process and in several."""
+"""Tests that every number that is logged, or decides something, is the same in one process and in several."""
 
 import sys
 from itertools import product
@@ -40,7 +40,8 @@ def metrics(built):
         whole = parts.data.splits
         labels = parts.data.labels
         evaluation = parts.callbacks["evaluation"]
-        # images in one batch, and in batches of which the last process has only a part
+        # Metrics compute images in one batch of up to 1000, or in batches of 2, of which the last process has only a
+        # part.
         for n, rows in ((2, 1000), (7, 2)):
             parts.data.splits, parts.data.labels = (
                 x and Splits(x.train[:200], x.val[:n], x.test[:n]) for x in (whole, labels)
@@ -53,7 +54,7 @@ def metrics(built):
 
 
 def validation_losses(method, like):
-    """Return the validation losses by numbers of examples and batch sizes, and the expected means."""
+    """Return the validation loss and the expected mean for each number of examples and each batch size."""
     method.trainer = trainer = SimpleNamespace(callback_metrics={})
     method.validation_loss = lambda v, generator: v.flatten(1).sum(1)
     found = {}
@@ -71,8 +72,10 @@ def validation_losses(method, like):
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
-    """Return the numbers of one process and of each of three, the files that they opened for writing, and the
-    folder."""
+    """Return a folder, and the results of one process and of three processes in it.
+
+    The results of a process are the numbers that it computed and the files that it opened for writing.
+    """
     folder = tmp_path_factory.mktemp("numbers")
     write_mnist(folder, n_test=7)
     with pytest.MonkeyPatch.context() as patch:
@@ -82,7 +85,8 @@ def numbers(tmp_path_factory):
         for size, name in product(built, METRICS):
             folders = (f"run_dir={folder}", f"cache_dir={folder / str(size)}")
             built[size][name] = build(configured("debug=fast", *folders, *METRICS[name]))
-        patch.setattr(digits, "SIZES", digits.SIZES)  # restore the attribute after the test, because the run changes it
+        # The run changes this attribute, and the patch restores it after the test.
+        patch.setattr(digits, "SIZES", digits.SIZES)
 
         def work(size):
             written = []
@@ -101,7 +105,7 @@ def numbers(tmp_path_factory):
 
 
 def equal(found, expected):
-    """Compare numbers in float64 with a tolerance for another order of sums."""
+    """Check that numbers in float64 are equal, except for rounding errors from another order of sums."""
     found, expected = ({k: x for k, x in named.items() if "per_second" not in k} for named in (found, expected))
     assert found == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
@@ -140,7 +144,7 @@ def test_every_metric_is_the_same(numbers):
 def test_a_run_leaves_the_same_numbers_and_the_same_best_checkpoint(numbers):
     folder, (_, _, one, _), three = numbers
     for _, _, found, _ in three:
-        equal(found, one)  # best_iteration and val/loss are among them
+        equal(found, one)  # the numbers include best_iteration and val/loss
     for found, expected in zip(*(curves(folder / size / "run") for size in ("3", "1")), strict=True):
         equal(found, expected)
     for name in ("best", "last"):

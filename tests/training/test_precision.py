@@ -1,4 +1,4 @@
-"""The option trainer.precision: what auto chooses by device and method, and what is refused."""
+"""Tests of the option trainer.precision: what ``auto`` chooses by device and method, and what is refused."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ POSTERIOR = ("posterior.network.widths=[2,2,2]",)
 
 @pytest.fixture(autouse=True)
 def units(monkeypatch):
-    """Pretend that the device has units for bfloat16."""
+    """Pretend that the device has hardware units for bfloat16."""
     monkeypatch.setattr(precision, "multiplies_bfloat16", lambda device: True)
 
 

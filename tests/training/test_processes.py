@@ -1,4 +1,4 @@
-"""Whole runs in several processes: what they write, how they stop and how they are resumed."""
+"""Tests of whole runs in several processes: what they write, how they stop and how they are resumed."""
 
 import ctypes
 import signal
@@ -54,8 +54,10 @@ def test_the_processes_end_when_the_agent_is_killed(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems send nothing where a parent is gone")
 @forking
 def test_processes_that_wait_for_others_and_ignore_signals_end_when_the_agent_is_killed(tmp_path):
-    """Kill the agent while processes wait at their first barrier: inside a library call, with signals ignored as by
-    nohup."""
+    """Kill the process that starts the others while these wait in a library call and ignore signals.
+
+    They wait as at their first barrier, and ignore signals as under nohup.
+    """
 
     def wait(*_):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -80,7 +82,7 @@ def test_a_signal_stops_all_processes_at_one_iteration(number, code, straight, t
     assert all(gone(started.pid(rank)) for rank in (0, 1))
     assert f"Stopped by {number.name}; resume with the same command and ckpt=" in started.said
     assert checkpoint(started.run)["global_step"] == 10
-    train(started.run, *RUN, *PCD, "ckpt=last")  # resumed with one device
+    train(started.run, *RUN, *PCD, "ckpt=last")  # the run is resumed on one device
     assert close(started.run, straight)
 
 
@@ -141,7 +143,8 @@ def test_torchrun_needs_a_folder_for_all_processes(monkeypatch):
 @forking
 @pytest.mark.parametrize("options", [("data.batch_size=233",), ("data.batch_size=100", "+trainer.overfit_batches=2")])
 def test_several_processes_train_with_a_last_minibatch_of_two_examples_and_with_repeated_minibatches(tmp_path, options):
-    options = (*PCD, *RUN, "trainer.max_steps=9", "callbacks.evaluation=null", *options)  # 1400 = 6 x 233 + 2
+    # With data.batch_size=233, an epoch of 1400 = 6 x 233 + 2 examples ends with a minibatch of two.
+    options = (*PCD, *RUN, "trainer.max_steps=9", "callbacks.evaluation=null", *options)
     train(tmp_path / "one", *options)
     several = (*options, "trainer.devices=2")
     in_processes(2, tmp_path, lambda rank: train(tmp_path / "run", *several))

@@ -1,4 +1,4 @@
-"""The origin of a run, and the command that resumes a stopped run."""
+"""Tests of the message that says how to resume a stopped job of a sweep."""
 
 from eblvm_lit.training import provenance
 from eblvm_lit.training.provenance import Job, resume_command

@@ -1,4 +1,4 @@
-"""Folders of runs: only one process uses a folder at a time, and a full disk ends in one sentence."""
+"""Tests of folders of runs: only one process uses a folder at a time, and a full disk ends in one sentence."""
 
 import errno
 import os
@@ -28,7 +28,8 @@ def test_a_folder_belongs_to_one_process_until_it_ends_even_by_sigkill(tmp_path)
     process.join()
     with claimed(tmp_path):
         pass
-    with claimed(tmp_path):  # the folder is free again
+    # the folder is free again after the context above
+    with claimed(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 

@@ -1,10 +1,11 @@
-"""The list of settings that do not matter, for reports, sweeps and resumed runs."""
+"""Tests of the list of settings that do not matter to reports, sweeps and resumed runs."""
 
 import pytest
 
 from eblvm_lit.utils.incidental import COPIES, LENGTH_AND_TESTS, is_incidental
 
-# Whether a key may differ between runs that a report pools, from a finished job, and from a checkpoint.
+# For each key: whether it may differ between two runs that a report pools; between a job of a sweep and a finished job
+# whose result is used instead of running the job; and between a run and the checkpoint that it resumes.
 KEYS = {
     "threads": (True, True, True),
     "method.compile": (True, True, True),

@@ -1,4 +1,4 @@
-"""Full disks and killed processes: one sentence, and earlier files remain unchanged."""
+"""Tests of full disks and killed processes: the error is one sentence, and earlier files remain unchanged."""
 
 import json
 import os
@@ -67,9 +67,10 @@ def test_intermediate_checkpoints_are_kept_and_a_run_resumes_from_any(keep, kept
     options = ("method=dsm", "callbacks.checkpoints.every=2", f"callbacks.checkpoints.keep={keep}", "n_validations=1")
     folder = tmp_path / "run" / "checkpoints"
     train(tmp_path / "run", *options, "trainer.max_steps=4")
-    (folder / "iteration_2_mine.ckpt").touch()  # a file of the user's
+    (folder / "iteration_2_mine.ckpt").touch()  # a file that the user has put there
     train(tmp_path / "run", *options, "ckpt=last")
-    (folder / "iteration_2_mine.ckpt").unlink()  # it is still there
+    # The run has not removed this file, because otherwise unlink would fail.
+    (folder / "iteration_2_mine.ckpt").unlink()
     assert {path.name for path in folder.iterdir()} == {
         f"{name}.ckpt" for name in ("last", "best", *(f"iteration_{i}" for i in kept))
     }

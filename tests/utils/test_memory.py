@@ -1,4 +1,4 @@
-"""The reuse of freed memory in training, and the sentence when memory runs out."""
+"""Tests of the reuse of freed memory in training, and of the error message when memory runs out."""
 
 import platform
 import subprocess
@@ -28,7 +28,7 @@ with keep_freed_memory():
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 def test_freed_memory_is_used_again():
-    """Use a process of its own, because the memory of this one depends on earlier tests."""
+    """Count page faults in a new process, because the memory of this process depends on earlier tests."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 0.25
 

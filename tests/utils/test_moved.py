@@ -1,4 +1,4 @@
-"""Older checkpoints and shared models, which name classes by their former places."""
+"""Tests of older checkpoints and shared models, which contain former names of classes."""
 
 import importlib
 import shutil
@@ -83,7 +83,8 @@ def test_steps_beside_a_former_sampler_are_steps_of_it(place):
     found = with_present_names(node)
     sampler = {"_target_": FITTING, "kind": "mean", "n_steps": 7, "step_size": 0.1}
     assert found == {"_target_": f"eblvm_lit.{place}", "sampler": sampler}
-    # a sampler for all models has steps of its own; without one, the steps are refused where they are read
+    # A former sampler for all models drops the steps beside it, because the present class has its own. If there is no
+    # sampler, the steps stay, and the part that reads them refuses them.
     assert with_present_names({**node, "sampler": former(False)})["sampler"] == {"_target_": SAMPLER, "kind": "mean"}
     assert with_present_names({**node, "sampler": None}) == {**node, "sampler": None}
 

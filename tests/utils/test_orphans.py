@@ -1,4 +1,4 @@
-"""Processes whose parent process has ended."""
+"""Tests of processes whose parent process has ended."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""The log file of a run: an earlier log is unchanged until the new run has begun."""
+"""Tests of the log file of a run: an earlier log is unchanged until the new run has begun."""
 
 import logging
 from contextlib import suppress
@@ -15,7 +15,7 @@ def logger():
     logger = logging.Logger("test")
     yield logger
     for handler in logger.handlers:
-        with suppress(OSError):  # closing the handler of a full disk fails
+        with suppress(OSError):  # closing a handler fails if its disk is full
             handler.close()
 
 

@@ -1,4 +1,4 @@
-"""The declared directions and units of numbers, which the classes that compute them provide."""
+"""Tests of the directions and units of metrics, which the classes that compute the metrics declare."""
 
 import json
 
@@ -18,8 +18,7 @@ DIRECTIONS = {
     -1: ("fisher", "fid", "rmse", "ksd", "fisher_divergence_relative_error", "hypergradient_error", "posterior_kl"),
     0: ("log_z", "ais_effective_sample_size", "fisher_divergence_true", "log_z_standard_error", "learned_log_z_error"),
 }
-# Numbers without a direction: baselines, which are equal for all methods, points of curves, and a likelihood that a
-# wrong log Z makes too high.
+# Numbers without a direction: baselines, which are equal for all methods, and points of curves.
 NEITHER = ("probe_accuracy_pixels", "probe_accuracy_pixels_reduced", "score_bias_kl_t3", "hypergradient_bias_k5_n10")
 FEATURES = [InceptionFeatures, ClassifierFeatures, DINOv2Features, RawValues]
 
@@ -29,6 +28,7 @@ def test_numbers_have_their_declared_directions():
         assert {direction(f"test/{name}") for name in names} == {way}
     assert [direction(name) for name in ("val/log_likelihood (last 3)", "train/iterations_per_second")] == [1, 1]
     assert [direction(name) for name in ("test_best_ema/fid", "val/loss", "train/upper_loss")] == [-1, -1, -1]
+    # A wrong log Z makes the learned log-likelihood too high, so that it has no direction, either.
     for name in (*NEITHER, "learned_log_likelihood", "train/lower_lr", "train/model_grad_norm"):
         assert direction(name) == 0
         assert quantity(name) is not UNKNOWN

@@ -1,4 +1,4 @@
-"""Files that are damaged or made to exhaust the machine: each is read as it was written, or refused in a sentence."""
+"""Tests of files that are damaged or made to exhaust the machine: each is read as it was written, or refused."""
 
 import io
 import pickle
@@ -21,7 +21,7 @@ CONTENT = {
 
 
 def flipped(content, places, bits=None):
-    """Return the bytes of a file with one bit changed, once for each of some places."""
+    """Yield copies of a file's bytes in which one bit is changed at one of the given places."""
     for place in places:
         for bit in bits or [place % 8]:
             changed = bytearray(content)
@@ -34,7 +34,8 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
     refused = []
     torch.save(CONTENT, path)
     content = path.read_bytes()
-    directory = len(content) - content.index(b"PK\x01\x02")  # the directory of the archive, which has no checksum
+    # the length of the archive's directory, which has no checksum
+    directory = len(content) - content.index(b"PK\x01\x02")
     for changed in (*flipped(content, range(0, len(content), 29)), *flipped(content, range(-directory, 0), [4])):
         path.write_bytes(changed)
         try:
@@ -43,7 +44,8 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused_or_gives_what_was_saved(tmp_
             refused.append(str(error))
         else:
             assert same(found, CONTENT)
-    assert len(refused) > 200  # the other bits are in bytes between the parts, or in times
+    # The other changed bits do not matter: they are in padding between the parts of the archive, or in times.
+    assert len(refused) > 200
     assert all(text.startswith(f"{path} is not a readable checkpoint") for text in refused)
 
 

@@ -37,7 +37,7 @@ class SampleQuality(Metric):
         n_samples_at_validation: Number of the model's images at each validation.
     """
 
-    needs = "images (`points`: vectors), and a model or a generator that can be sampled"
+    needs = "images (the metric `points` needs vectors), and a model or a generator that can be sampled"
     collective = True
 
     def __init__(

@@ -96,7 +96,15 @@ class Inpainting(Picture):
         if self.latents == "posterior":
             h = encode(method.parts, v).repeat(self.n_completions, 1)
         with progress_bar("inpainting", len(given[0]) * self.sampler.dynamics.n_steps) as on_step:
-            full = inpaint(self.sampler, method.parts.energy, *given, seed=seed, h=h, on_step=on_step)
+            full = inpaint(
+                self.sampler,
+                method.parts.energy,
+                *given,
+                seed=seed,
+                h=h,
+                posterior=method.parts.posterior,
+                on_step=on_step,
+            )
         pixels = data.as_bytes(v).view(-1, *data.image_shape)
         keep = keep.bool()
         known = torch.where(keep, pixels, torch.full_like(pixels, GREY))

@@ -47,8 +47,11 @@ class LevelClassification(LossMethod):
         energy: The energy of every noise level.
         optimizer: The optimizer of theta.
         n_levels: The number J of levels of each example.
-        spread: The standard deviation of log t of the levels about their centre. If not given it is 2 / sqrt(d), the
-            distance at which noised data of d dimensions begin to tell two levels apart.
+        spread: The standard deviation of log t of an example's levels about their centre. If it is not given, each
+            example has its own, which is drawn log-uniformly between 2 / sqrt(d) and the width of the range of log t.
+            At a distance of 2 / sqrt(d), noised data of d dimensions begin to tell two levels apart; these levels
+            determine log Z most exactly. Levels far apart show the energy of a small level at points far from the
+            data, where denoising at this level never comes, so that no mass is left there.
         classification_weight: The weight lambda of the classification.
         seed: The seed of all random numbers.
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
@@ -90,14 +93,28 @@ class LevelClassification(LossMethod):
             raise ConfigError(f"A classification needs n_levels >= 2, not {n_levels}.")
         self.noise_range: NoiseRange = energy.noise_range
         self.n_levels = n_levels
-        self.spread = 2 / math.sqrt(math.prod(energy.v_shape)) if spread is None else spread
+        self.spread = spread
         self.classification_weight = classification_weight
 
     @property
     def title(self) -> str:
         """Return a readable name of the method, with the number J of levels, their spread and the weight lambda."""
-        numbers = f"J = {self.n_levels}, spread {self.spread:.2g}, weight {self.classification_weight:g}"
+        spread = "of all sizes" if self.spread is None else f"{self.spread:g}"
+        numbers = f"J = {self.n_levels}, spread {spread}, weight {self.classification_weight:g}"
         return f"Levels: denoising and classification of the noise level, {numbers}"
+
+    def spreads(self, v: Tensor, width: float, generator: torch.Generator) -> Tensor | float:
+        """Return the standard deviation of an example's log-levels: a number for all examples, or a tensor (B,).
+
+        Args:
+            v: The examples, of shape (B, *event).
+            width: The width of the range of log t, the largest of the spreads that are drawn.
+            generator: The generator of the random numbers.
+        """
+        if self.spread is not None:
+            return self.spread
+        smallest = 2 / math.sqrt(math.prod(v.shape[1:]))
+        return smallest * (width / smallest) ** torch.rand(len(v), generator=generator, dtype=v.dtype, device=v.device)
 
     @property
     def parts(self) -> MethodParts:
@@ -123,7 +140,7 @@ class LevelClassification(LossMethod):
         centre = (torch.arange(len(v), dtype=v.dtype, device=v.device) + shift) / len(v)
         # The following is a triangle wave with period 2: it reflects positions outside of [0, 1] at both ends of the
         # range.
-        position = (centre + self.spread / width * apart).remainder(2)
+        position = (centre + self.spreads(v, width, generator) / width * apart).remainder(2)
         return {"eps": eps, "log_levels": lowest + width * (1 - (1 - position).abs())}
 
     def loss(self, state: TrainState, v: Tensor, noise: dict[str, Tensor]) -> Tensor:

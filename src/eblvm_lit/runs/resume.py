@@ -92,7 +92,7 @@ def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: Dict
     if not now:
         return
     before = checkpoint.get(type(data).__qualname__)  # the key under which Lightning stores the data module's state
-    problem = f"{path} does not say what it was trained on, and an earlier version has divided these data otherwise"
+    problem = f"{path} does not say what it was trained on, and an earlier version split these data in another way"
     if before is not None:
         if changed := changed_splits(before, now):
             log.warning("The data have changed since %s was written: %s.", path, changed)

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from eblvm_lit.core.tensors import tensor_of
 from eblvm_lit.energies.base import Energy, GibbsEnergy, MarginalEnergy, is_movable
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
+from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.sample_noise import SampleNoise
-from eblvm_lit.samplers.sampler import Sampler, with_latents
+from eblvm_lit.samplers.sampler import Sampler, of_every_level, with_latents
 
 __all__ = ["can_inpaint", "draw_between", "draw_visible", "inpaint", "interpolate"]
 
@@ -43,7 +45,7 @@ def draw_visible(
         seed: The seed of the noise.
         samples: The index of each sample's noise; 0, ..., n - 1 if not given.
         start: The initial v of the chains, shape (n, *event); drawn by the dynamics (for annealed Langevin from
-            0.5 + N(0, I)) if not given.
+            0.5 + N(0, I)) if not given. The probability flow always draws it, because it starts at the largest level.
         on_step: A function that is called after each step with the number of samples that took it.
 
     Returns:
@@ -70,6 +72,8 @@ def draw_visible(
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         # v is drawn even if a start is given, so that the noise of the steps is the same in both cases.
         v = sampler.dynamics.start(tuple(energy.event_shape), noise, dtype=h.dtype)
+        if isinstance(energy, AtLevel) and "levels" in sampler.dynamics.kinds:
+            return of_every_level(energy, None, v, h[rows])
         v = v if start is None else start[rows].to(h)
         return Chains(energy.energy, (v,), given=(h[rows],), conditional=conditional)
 
@@ -147,12 +151,14 @@ def draw_between(
     return list(v.split([len(part) for part in parts]))
 
 
-def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None) -> bool:
+def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None, posterior: Posterior | None = None) -> bool:
     """Return whether the dynamics can draw missing pixels of images under this energy.
 
-    The energy needs F(v) or real latents, or, for dynamics of the kind ``gibbs``, a known p(h|v). If v is binary, it
-    must be one that Gibbs sweeps can sample.
+    The energy needs F(v) or real latents; for dynamics of the kind ``gibbs``, a known p(h|v) or binary layers; and for
+    the probability flow, every noise level and F(v) or a posterior. Gibbs sweeps can sample every energy of binary v.
     """
+    if dynamics is not None and "levels" in dynamics.kinds:
+        return isinstance(energy, MarginalAtLevel) or (isinstance(energy, AtLevel) and posterior is not None)
     if dynamics is not None and "gibbs" in dynamics.kinds:
         return isinstance(energy, GibbsEnergy)
     return is_movable(energy) or (dynamics is None and isinstance(energy, GibbsEnergy))
@@ -166,6 +172,7 @@ def inpaint(
     *,
     seed: int,
     h: Tensor | None = None,
+    posterior: Posterior | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Tensor:
     r"""Draw the missing pixels of images given the kept pixels.
@@ -175,8 +182,9 @@ def inpaint(
 
     m is 1 at kept pixels, which stay exactly the same. The last step also changes only missing pixels. With
     given latents h, the chains follow E(., h). Without them they follow the free energy or, for a model that has none,
-    E(v, h) with real latents that move together with v and so adapt to the kept pixels. Reference: Bao et al. 2021,
-    code; Li et al. 2019.
+    E(v, h) with real latents that move together with v and so adapt to the kept pixels. See
+    :class:`~eblvm_lit.samplers.probability_flow.ProbabilityFlow` for models of every noise level. Reference: Bao et al.
+    2021, code; Li et al. 2019.
 
     Args:
         sampler: The sampler, which sets the dynamics and the number of chains that run at a time; its kind is not used.
@@ -185,6 +193,7 @@ def inpaint(
         keep: The mask m, 1 where a pixel is kept and 0 where it is missing, shape (n, *event).
         seed: The seed of the noise.
         h: Fixed latents, shape (n, H), or None.
+        posterior: The posterior q, which the probability flow needs for a model without a tractable F(v).
         on_step: A function that is called after each step with the number of samples that took it.
 
     Returns:
@@ -202,10 +211,13 @@ def inpaint(
         >>> (inpaint(short, GaussianLatentModel(v_dim=3, h_dim=2), v, keep, seed=0) == v).tolist()
         [[True, False, True]]
     """
-    if not isinstance(sampler, Sampler) or not can_inpaint(energy, None if h is not None else sampler.dynamics):
+    if not isinstance(sampler, Sampler) or not can_inpaint(
+        energy, None if h is not None else sampler.dynamics, posterior
+    ):
         raise ConfigError(
             f"{type(sampler).__name__} does not complete images of {type(energy).__name__}: use a Sampler, and an "
-            "energy with a tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v)."
+            "energy with a tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v); with the "
+            "probability flow, one of every noise level."
         )
     p = tensor_of(energy, v.device)
     dynamics = sampler.dynamics
@@ -217,6 +229,9 @@ def inpaint(
         moving = missing[rows]
         start = dynamics.start(tuple(energy.event_shape), noise, dtype=p.dtype)
         start = torch.where(moving == 0, v[rows], start)
+        if isinstance(energy, AtLevel | MarginalAtLevel) and "levels" in dynamics.kinds:
+            given = None if h is None else h[rows].to(p)
+            return of_every_level(energy, posterior, start, given)._replace(moving=(moving,))
         if h is not None:
             return Chains(energy.energy, (start,), given=(h[rows].to(p),), moving=(moving,), conditional=conditional)
         if conditional is not None and "gibbs" in dynamics.kinds:

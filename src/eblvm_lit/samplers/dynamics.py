@@ -55,7 +55,11 @@ class Chains(NamedTuple):
 
     def kept(self, v: Tensor) -> Tensor:
         """Return new values v of the first variable, in which the kept pixels are reset to their initial values."""
-        return v if self.moving is None else torch.where(torch.as_tensor(self.moving[0] == 0), self.start[0], v)
+        return self.kept_at(v, 0.0)
+
+    def kept_at(self, v: Tensor, noise: Tensor | float) -> Tensor:
+        """Return new values v of the first variable, in which kept pixels are their initial values plus noise."""
+        return v if self.moving is None else torch.where(torch.as_tensor(self.moving[0] == 0), self.start[0] + noise, v)
 
 
 class FlatChains:

@@ -37,6 +37,11 @@ class ProbabilityFlow(Dynamics):
     invariant (Du et al. 2023, arXiv 2302.11552). Such moves need an energy, because a score does not suffice to accept
     or reject a move.
 
+    If some pixels are kept, each of them is v plus :math:`\sigma` times a fixed noise at the level :math:`\sigma`, as
+    noisy as the missing pixels, and at the end it is exactly v. Corrections leave the distribution of the missing
+    pixels given these noised pixels invariant. The completions only approximate the distribution given v itself,
+    because at large levels the noise hides the kept pixels (Song et al. 2021, section 5).
+
     Args:
         n_steps: The number n of steps of Heun's method.
         n_corrections: The number of Metropolis-adjusted Langevin moves after each step, one evaluation each.
@@ -61,7 +66,7 @@ class ProbabilityFlow(Dynamics):
     def __init__(
         self,
         *,
-        n_steps: PositiveInt = 18,
+        n_steps: PositiveInt = 25,
         n_corrections: NonNegativeInt = 0,
         correction_size: PositiveFloat = 0.3,
     ) -> None:
@@ -99,15 +104,22 @@ class ProbabilityFlow(Dynamics):
             raise ConfigError("The probability flow needs a model of every noise level: train it with objective=dual.")
         levels = self.levels(chains.noise_range)
         (z,) = chains.start
+        eps = None if chains.moving is None else noise(tuple(z.shape[1:]), dtype=z.dtype)
+
+        def with_kept(v: Tensor, sigma: float) -> Tensor:
+            return v if eps is None else chains.kept_at(v, sigma * eps)
+
         mean = torch.as_tensor(chains.noise_range.mean).to(z)
         v = (mean.view(z.shape[1:]) if mean.dim() else mean) + math.hypot(chains.noise_range.std, levels[0]) * z
+        v = with_kept(v, levels[0])
         numbers = noise.steps(self.n_steps * self.n_corrections, z[0].numel(), 1, dtype=z.dtype)
         for sigma, following in pairwise(levels):
             width = following - sigma
             first = sigma * slope_at(chains, v, sigma)
-            second = following * slope_at(chains, v + width * first, following)
-            v = self.corrected(chains, v + 0.5 * width * (first + second), following, numbers)
-            yield (v,)
+            second = following * slope_at(chains, with_kept(v + width * first, following), following)
+            moved = with_kept(v + 0.5 * width * (first + second), following)
+            v = self.corrected(chains, moved, following, numbers)
+            yield (chains.kept(v),)
 
     def corrected(self, chains: Chains, v: Tensor, sigma: float, numbers: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
         """Correct v (B, *event) by Metropolis-adjusted Langevin moves under the energy at the noise level sigma^2."""

@@ -262,11 +262,14 @@ def with_latents(energy: GibbsEnergy, v: Tensor) -> Chains:
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 
 
-def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | None, v: Tensor) -> Chains:
+def of_every_level(
+    energy: AtLevel | MarginalAtLevel, posterior: Posterior | None, v: Tensor, h: Tensor | None = None
+) -> Chains:
     """Return chains of v under a noise-conditional model, for dynamics that change the noise level.
 
-    Without a tractable free energy, the latents are the posterior means at each v and level; gradients do not pass
-    through them, so that the gradient of the energy estimates that of F as VaES with the mean as its only particle.
+    Latents h (B, H) that are given stay fixed at all levels. Without them, and without a tractable free energy, the
+    latents are the posterior means at each v and level; gradients do not pass through them, so that the gradient of the
+    energy estimates that of F as VaES with the mean as its only particle.
     """
     every = energy.every_level
     smallest = math.log(energy.level)
@@ -275,6 +278,8 @@ def of_every_level(energy: AtLevel | MarginalAtLevel, posterior: Posterior | Non
         w = join_level(v, v.new_full((len(v),), smallest) if log_level is None else log_level)
         if isinstance(every, MarginalEnergy):
             return every.free_energy(w)
+        if h is not None:
+            return every.energy(w, h)
         return every.energy(w, posterior_mean(cast(PosteriorAtLevel, posterior).inner, w.detach()))
 
     return Chains(at, (v,), noise_range=every.noise_range)

@@ -1,4 +1,7 @@
-"""Makes Python accept small data sets; it is loaded at startup where the documentation's commands are run."""
+"""Makes the data modules accept small data sets.
+
+Python imports this file at startup when a test runs the documentation's commands.
+"""
 
 import os
 import sys

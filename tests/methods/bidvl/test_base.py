@@ -1,4 +1,4 @@
-"""Common parts of methods with a generator: passes that steps share, statistics of minibatches, and refusals."""
+"""Tests of the common parts of methods with a generator: shared passes, batch statistics, and refused settings."""
 
 import copy
 
@@ -17,7 +17,7 @@ from helpers.iterating import start
 
 
 def passes(method, state, v, noise, monkeypatch):
-    """Record the generator's state and noise at each of its passes in an iteration that starts from a given state."""
+    """Return the state and the noise of each pass of the generator in one iteration from a given state."""
     made = []
 
     def generate(state, drawn):
@@ -43,7 +43,8 @@ def test_lower_gradients_are_the_same_with_shared_samples_and_with_samples_made_
         return found
 
     shared = lower_step(n_passes=1)
-    method.share_latents = False  # the noise is the same, so that both levels compute the same samples
+    # The noise does not change, so that the lower level computes the same samples once more.
+    method.share_latents = False
     alone = lower_step(n_passes=2)
     torch.testing.assert_close(shared.grads, alone.grads)
     torch.testing.assert_close(shared.buffers, alone.buffers)
@@ -62,9 +63,10 @@ def test_samples_are_made_again_once_the_generator_has_moved(monkeypatch):
 
 
 def test_running_statistics_are_those_of_torchs_own_passes(float64):
-    """Compare with torch's own training passes, in which the encoder also sees v_hat in the lower level.
+    """Compare the running statistics with those of torch's own training passes.
 
-    The generator's statistics only come from its pass at the encoder's latents: those of prior latents are separate.
+    In the lower level, the encoder also sees v_hat. The generator's statistics come only from its pass at the encoder's
+    latents, because statistics at prior latents are kept separately.
     """
     method = bidvl("offset")
     v, noise = minibatch(method)
@@ -108,7 +110,7 @@ def statistics(module, prefix=""):
 
 
 def of_batches(method, batches):
-    """Compute the statistics of the generator in one pass, and average them over batches of latents."""
+    """Compute the generator's batch statistics for each batch of latents, and average them over the batches."""
     found = []
     for h in batches:
         alone = copy.deepcopy(method.generator).train()

@@ -1,4 +1,5 @@
-"""Losses of BiDVL: terms against closed forms, identities of the paper, and the networks that each term trains."""
+"""Tests of BiDVL's losses: terms against closed forms, identities of the paper, and the networks that each term
+trains."""
 
 import itertools
 
@@ -19,12 +20,12 @@ every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
 ENCODER = {"encoder"}
 GENERATOR = {"generator"}
 BOTH = {"encoder", "generator"}
-# the networks by which each term has a gradient, without the energy, which the lower level does not train
+# the networks that each term of the lower level trains; the energy, which the lower level never trains, is left out
 MOVES = {"reconstruction": BOTH, "prior": ENCODER, "energy": GENERATOR, "latent": GENERATOR, "posterior": ENCODER}
 
 
 def moved(term, networks):
-    """Return the networks by which a term has a gradient; a gradient of exact zeros does not count."""
+    """Return the networks for whose parameters a term has a gradient that is not exactly zero."""
     found = set()
     for name in ("energy", "encoder", "frozen_encoder", "generator"):
         leaves = [p for p in getattr(networks, name).parameters() if p.requires_grad]
@@ -51,8 +52,10 @@ def test_each_term_has_gradients_of_the_right_networks(name, float64):
 
 
 def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
-    """Compare with r' KL(q(h|v) || p(v, h)) for p(v|h) = N(G(h), I/2), minus its constant, integrated over h
-    exactly."""
+    """Compare term A with r' KL(q(h|v) || p(v, h)) minus its constant, where p(v|h) = N(G(h), I/2).
+
+    The expectation over h is computed exactly.
+    """
     v = torch.randn(3, bidvl_networks.V_DIM)
     d = bidvl_networks.V_DIM
     q = randomise(eb.LinearGaussianPosterior(v_dim=d, h_dim=bidvl_networks.H_DIM))
@@ -69,7 +72,7 @@ def test_term_a_is_the_divergence_of_encoder_from_generator(float64):
     mean, log_std = q.moments(v)
     gaussian = Independent(Normal(mean, log_std.exp()), 1)
     prior = Independent(Normal(torch.zeros(bidvl_networks.H_DIM), torch.ones(bidvl_networks.H_DIM)), 1)
-    # E log N(v; A h + a, I/2) in closed form
+    # the expectation over q(h|v) of log N(v; A h + a, I/2) in closed form
     centre = v - g(mean)
     spread = (g.weight**2 @ (2 * log_std).exp().T).sum(0)
     log_likelihood = -(centre.square().sum(-1) + spread) - 0.5 * d * torch.log(torch.tensor(torch.pi))
@@ -161,7 +164,10 @@ class Told(nn.Module):
 
 
 def indicators(counts):
-    """Return as many rows of each state as its count, so that means over rows are exact expectations."""
+    """Return indicator vectors v and h in which each state occurs as often as its count.
+
+    Means over the rows are then exact expectations.
+    """
     rows = [state for state, n in zip(STATES, counts.flatten().int().tolist(), strict=True) for _ in range(n)]
     v, h = torch.tensor(rows).T
     return nn.functional.one_hot(v, N_V).double(), nn.functional.one_hot(h, N_H).double()
@@ -176,7 +182,10 @@ def entropy(p):
 
 
 def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergences(float64):
-    """Compare with J - KL(q(v)||p(v)) = KL(q(v) q(h|v) || q(v) p(h|v)) - KL(generator || p), in which log Z cancels."""
+    """Check the identity J - KL(q(v)||p(v)) = KL(q(v) q(h|v) || q(v) p(h|v)) - KL(generator || p).
+
+    The objective J is a difference of two divergences from the model, in which log Z cancels.
+    """
     data = torch.tensor([[3, 2, 10], [7, 5, 3], [1, 8, 6], [4, 2, 9]], dtype=torch.float64)
     made = torch.tensor([[9, 1, 2], [6, 7, 4], [3, 3, 8], [5, 2, 10]], dtype=torch.float64)
     (v, h) = indicators(data)

@@ -1,4 +1,5 @@
-"""The method BiDVL: what each step trains, iterations of the authors' code, the unrolled gradient, and resumed runs."""
+"""Tests of the method BiDVL: what each step trains, iterations of the authors' code, the unrolled gradient, and resumed
+runs."""
 
 import copy
 
@@ -22,11 +23,13 @@ from tolerances import operations, reordered
 
 @pytest.mark.parametrize("name", ["complete", "joint"])
 def test_each_step_moves_its_own_parameters_and_nothing_else(name, float64):
-    """Compare parameters, running statistics and spectral norms, which must be bit-equal where a step does not
-    train."""
+    """Check that a step changes only what it trains.
+
+    All other parameters, running statistics and spectral norms must stay bit-equal.
+    """
     method = bidvl(name)
     v, noise = minibatch(method)
-    method.run_iteration(start(method), v, noise)  # from here on, the optimizers have moments
+    method.run_iteration(start(method), v, noise)  # After this iteration, the optimizers have moments.
     prefixes = {"upper": "theta.", "upper_encoder": "omega.encoder.", "lower": "omega."}
     for group in method.groups:
         begin = start(method)
@@ -91,8 +94,12 @@ def authors_iteration(energy, encoder, generator, upper, lower, v, noise):
 
 
 def test_iterations_with_a_shared_optimizer_are_those_of_the_authors_code(float64):
-    """Compare with Kan et al. 2022, code: one Adam of both networks, which skips the generator in the encoder's first
-    step only."""
+    """Compare with the authors' code (Kan et al. 2022), in which one Adam optimizer trains the encoder and the
+    generator.
+
+    The generator has no gradient in the first step of the encoder, which therefore skips it. In later steps of the
+    encoder its gradient is zero, and Adam still moves it.
+    """
     rates = {
         "upper": {"lr": 0.02, "betas": (0.0, 0.9)},
         "lower": {"lr": 0.01, "betas": (0.5, 0.9), "weight_decay": 0.1},
@@ -156,7 +163,8 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
         ahead.load_state_dict(method.state_dict())
         state = start(ahead)
         with plain_autograd():
-            for draw in noise["unrolled"]:  # both levels share samples, and so one sample of noise
+            # both levels get the same noise, because they share samples
+            for draw in noise["unrolled"]:
                 state, _ = iterating.run(ahead, state, v, {"upper": draw, "lower": [draw]}, only=["lower"])
             return upper_step(ahead, state).loss
 
@@ -181,7 +189,8 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
 
 
 def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    """Check that a resumed run continues the batch statistics, spectral norms and the optimizer of the encoder's step."""
+    """Check that a resumed run continues the batch statistics, the spectral norms, and the optimizer of the encoder's
+    step."""
     write_cifar10(tmp_path)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     narrow = [f"{part}.width=2" for part in ("model.network", "posterior.network", "generator")]

@@ -1,4 +1,4 @@
-"""The adversarial network: the loss of each step, and the examples and samples that it uses."""
+"""Tests of the adversarial network: the loss of each step, and the examples and samples that it uses."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The variational autoencoder: its loss against the evidence, and the gradient of a step."""
+"""Tests of the variational autoencoder: its loss is minus the log-evidence if the encoder is exact."""
 
 import math
 
@@ -12,7 +12,7 @@ from eblvm_lit.methods.bidvl.base import Networks
 
 
 def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_true_posterior(float64):
-    """Compare with -log N(v; a, AA' + I/2): the model is N(h; 0, I) N(v; A h + a, I/2), integrated over h exactly."""
+    """Compare with -log N(v; a, AA' + I/2), the exact value for h ~ N(0, I) and v ~ N(A h + a, I/2)."""
     d = 3
     n_h = 2
     decoder = randomise(nn.Linear(n_h, d))
@@ -21,7 +21,7 @@ def test_the_autoencoders_loss_is_minus_the_log_evidence_if_the_encoder_is_the_t
     # the columns of A are orthogonal, so that the covariance of the posterior is diagonal
     A = torch.linalg.qr(decoder.weight.detach())[0] * torch.tensor([1.5, 0.4])
     precision = torch.eye(n_h) + 2 * A.T @ A
-    with torch.no_grad():  # the mean of h given v is 2 P^-1 A' (v - a)
+    with torch.no_grad():  # With the posterior's precision P, the mean of h given v is 2 P^-1 A' (v - a).
         decoder.weight.copy_(A)
         q.linear.weight.copy_(2 * torch.linalg.solve(precision, A.T))
         q.linear.bias.copy_(-q.linear.weight @ a)

@@ -1,4 +1,4 @@
-"""Energy discrepancy, exact and with latents, against closed forms and enumeration."""
+"""Tests of energy discrepancy, exact and with latents, against closed forms and enumeration."""
 
 import math
 
@@ -49,7 +49,10 @@ def test_the_loss_by_hand(m, w, float64):
 
 
 def expected_loss(precision, s, t, n=60):
-    """Compute the loss for data N(0, s) with M to infinity and w = 0; each expectation is a sum over nodes."""
+    """Compute the expected loss for data N(0, s), infinitely many negatives and w = 0.
+
+    Each expectation is a weighted sum over quadrature nodes.
+    """
     (x, weight) = hermite(n, 1)
     method = ed(Precision(precision), noise_std=math.sqrt(t), n_negatives=n, w=0.0)
     v, xi = (part.flatten(0, 1) for part in (s**0.5 * x.expand(n, n, 1), x.unsqueeze(1).expand(n, n, 1)))
@@ -62,8 +65,9 @@ def expected_loss(precision, s, t, n=60):
     return loss, torch.autograd.grad(loss, method.energy.log_precision)[0]
 
 
-# Let F(u) = lambda u^2 / 2, y = v + sqrt(t) xi, E v^2 = s and E y^2 = s + t. L is the mean of lambda v^2 / 2 plus log E
-# exp(-lambda (y + sqrt(t) xi')^2 / 2) = -log(1 + lambda t) / 2 - lambda y^2 / (2 (1 + lambda t)).
+# For F(u) = lambda u^2 / 2 and y = v + sqrt(t) xi, the loss is the mean of F(v) + log E exp(-F(y + sqrt(t) xi')). The
+# expectation over xi' has the closed form log E exp(-lambda (y + sqrt(t) xi')^2 / 2) = -log(1 + lambda t) / 2 - lambda
+# y^2 / (2 (1 + lambda t)). The means of v^2 and y^2 are s and s + t.
 @pytest.mark.parametrize(("s", "t"), [(0.5, 0.25), (1.5, 1.0)])
 def test_the_loss_of_a_normal_distribution_has_its_closed_form_and_its_minimum_at_the_variance(s, t, float64):
     for factor in (0.5, 1.0, 2.0):
@@ -73,7 +77,8 @@ def test_the_loss_of_a_normal_distribution_has_its_closed_form_and_its_minimum_a
         closed = precision * s / 2 - math.log(inner) / 2 - precision * (s + t) / (2 * inner)
         assert loss.item() == pytest.approx(closed, abs=1e-9)
         by_lambda = s / 2 - t / (2 * inner) - (s + t) / (2 * inner**2)
-        assert slope.item() == pytest.approx(precision * by_lambda, abs=1e-8)  # the parameter is log lambda
+        # The parameter is log lambda, so that the derivative by lambda is multiplied by lambda.
+        assert slope.item() == pytest.approx(precision * by_lambda, abs=1e-8)
         assert math.copysign(1, round(by_lambda, 12)) * (factor - 1) >= 0
     assert abs(expected_loss(1 / s, s, t)[1].item()) < 1e-9
 

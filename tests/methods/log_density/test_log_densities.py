@@ -1,4 +1,4 @@
-"""The grid of losses and log-densities: every loss with every log-density, compared with the exact one."""
+"""Tests of every loss with every log-density: with the true posterior, all of them give the exact values."""
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
     energy = randomise(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM))
     q = randomise(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0))
     v = torch.randn(6, V_DIM)
-    u, weights = bernoulli_nodes(q, v)  # noise that draws each state
+    u, weights = bernoulli_nodes(q, v)  # each row of u is the noise for which q draws one of the states
     bound = eb.LogDensityBound(posterior=q, divergence=eb.KL())
     ones = torch.stack([bound(energy, q, v, eps.unsqueeze(0)) for eps in u])
     pairs = [[bound(energy, q, v, torch.stack([a, b])) for b in u] for a in u]
@@ -94,7 +94,8 @@ def test_the_mean_of_the_weights_is_that_of_the_free_energy_and_the_bound_rises_
         for logits in (energy.latent_logits(v), q.logits(v))
     )
     torch.testing.assert_close(evidence, exact - torch.distributions.kl_divergence(q_h, p_h))
-    ratio = (q_h.log_prob(u.round()) - p_h.log_prob(u.round())).exp()  # the mean of this ratio is 1 + chi^2(q | p)
+    # The mean of the ratio q / p over q is 1 + chi^2(q | p).
+    ratio = (q_h.log_prob(u.round()) - p_h.log_prob(u.round())).exp()
     torch.testing.assert_close((weights * (-ones).exp()).sum(0), (weights * ratio).sum(0) * (-exact).exp())
     assert ((weights * ratio).sum(0) > 1.05).any()
     rising = (weights.unsqueeze(1) * weights * twos).sum((0, 1))

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation and its variational form."""
+"""Tests of noise-contrastive estimation and of its variational form."""
 
 import math
 from contextlib import nullcontext
@@ -73,14 +73,14 @@ def test_the_minimum_is_where_the_model_has_the_density_of_the_data_and_log_z_is
     with torch.no_grad():
         energy.log_std.clamp_(-0.5, 0.3)
         method.model.log_z.copy_(energy.log_partition())
-    axis = torch.linspace(-20, 20, 140)  # both densities vanish at the ends
+    axis = torch.linspace(-20, 20, 140)  # both densities are practically zero at the ends
     grid = torch.cartesian_prod(axis, axis)
     cell = (axis[1] - axis[0]) ** 2
     data = (-energy.free_energy(grid) - energy.log_partition()).exp().detach() * cell
     density = p_n.log_prob(grid).exp() * cell
     torch.testing.assert_close(data.sum(), torch.tensor(1.0))
     torch.testing.assert_close(density.sum(), torch.tensor(1.0))
-    # noise for which the samples are the nodes of the grid
+    # With this noise, the samples of the noise distribution are the nodes of the grid.
     eps = ((grid - noise_case.truth(p_n).mean) @ p_n.axes / p_n.std) if noise_case.fitted else grid
     noise = {"noise_distribution": eps.expand(nu, -1, -1)}
     torch.testing.assert_close(p_n.sample(eps), grid)
@@ -114,7 +114,7 @@ def test_upper_loss_by_hand(backend, float64):
     with backend():
         (found,) = iterating.found(method, iterating.start(method), v, both)["upper"]
 
-    def log_weights(x, u):  # -E - log q at the relaxed h, by the equations
+    def log_weights(x, u):  # the log-weight -E(x, h) - log q(h|x) at the relaxed h, written out
         logits = (x @ q.linear.weight.T + q.linear.bias).detach()
         h = ((logits + torch.logit(u)) / 0.1).sigmoid()
         quadratic = 0.5 * ((x - energy.b) / energy.log_std.exp()).square().sum(-1)

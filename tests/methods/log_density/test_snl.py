@@ -1,4 +1,4 @@
-"""The self-normalised likelihood, its form for latents, and the reports on a learned log Z."""
+"""Tests of the self-normalised likelihood, of its form for latents, and of the metrics of a learned log Z."""
 
 import math
 from contextlib import nullcontext
@@ -80,7 +80,7 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     axis = torch.linspace(-22, 22, 140)
     grid = torch.cartesian_prod(axis, axis)
     cell = (axis[1] - axis[0]) ** 2
-    # noise for which the samples are the nodes of the grid
+    # With this noise, the samples of the proposal are the nodes of the grid.
     eps = ((grid - p_n.mean) @ p_n.axes / p_n.std) if fitted else grid
     v = torch.randn(5, V_DIM)
     density = p_n.log_prob(grid).exp() * cell
@@ -99,8 +99,10 @@ def test_the_expected_loss_bounds_the_negative_log_likelihood_and_is_tight_at_lo
     torch.testing.assert_close(tight, negative_log_likelihood, rtol=1e-9, atol=1e-9)
     found = iterating.gradient_of(tight, method.model)
     exact = iterating.gradient_of(negative_log_likelihood, energy)
-    assert abs(found["log_z"]) < 1e-9  # the best c for this theta is log Z
-    for name, value in exact.items():  # at that c, the gradient by theta is that of maximum likelihood
+    # The gradient with respect to c is zero, because log Z is the best c for this theta.
+    assert abs(found["log_z"]) < 1e-9
+    # With c = log Z, the gradient with respect to theta is that of maximum likelihood.
+    for name, value in exact.items():
         torch.testing.assert_close(found[f"energy.{name}"], value, rtol=1e-7, atol=1e-8)
         assert value.abs().max() > 1e-2
     for off in (-0.5, 0.5):
@@ -123,7 +125,7 @@ def test_c_starts_at_the_estimate_of_the_proposal(float64):
 def test_a_run_starts_c_at_the_estimate_of_the_proposal(tmp_path):
     options = ("method=snl", "data=checkerboard", "noise_distribution=standard_normal", "optimizer.lr=1e-9")
     found = train(tmp_path, *options, "n_validations=1", "data.batch_size=100", "trainer.max_steps=2")
-    # the estimate has 100,000 samples
+    # The run starts c at an estimate of log Z from 100,000 samples, and its learning rate is too small to change c.
     assert abs(found["test/learned_log_z_error"]) < 0.1 < found["test/learned_log_z"]
 
 
@@ -133,7 +135,7 @@ def test_binary_latents_are_bits_whose_weights_have_the_mean_of_the_free_energy(
     method = vsnl(energy, q, c=0.3, n_particles=1)
     v = torch.randn(1, V_DIM)
     y = torch.randn(1, V_DIM)
-    nodes, node_weights = bernoulli_nodes(q, y)  # uniform numbers that draw each of the states
+    nodes, node_weights = bernoulli_nodes(q, y)  # With these uniform numbers, q draws each of its states once.
     n = len(nodes)
     at = {"at_data": torch.full((1, n, H_DIM), 0.4), "at_others": nodes.view(1, n, H_DIM)}
     losses = method.loss(iterating.live(method), v.expand(n, -1), {"noise_distribution": y.expand(1, n, -1), **at})

@@ -1,4 +1,5 @@
-"""The compiled iteration: the same numbers as the eager one, or a sentence with the reason why it is not compiled."""
+"""Tests of the compiled iteration: it computes the same numbers as the eager one, or a message says why it is not
+used."""
 
 import gc
 import re
@@ -45,12 +46,15 @@ def test_a_compiled_iteration_is_the_eager_one(name, tmp_path):
 
 @pytest.fixture
 def traced_only(monkeypatch):
-    """Use only the first stage of compilation, which takes a second and caches graphs like the whole."""
+    """Trace graphs without compiling them, which only takes a second.
+
+    Traced graphs are cached in the same way as compiled ones.
+    """
     monkeypatch.setattr(fast_paths, "inductor", lambda graph, inputs: graph)
 
 
 def test_traced_iterations_are_eager_ones_and_methods_do_not_share_a_graph(traced_only, tmp_path):
-    # Compiled code is cached by code object, and without guards one method could get another one's graph.
+    # torch caches compiled code by code object. Without guards, one method could get the graph of another.
     names = "dsm", "bidsm warm descent"  # the second method keeps an adjoint and its age
     found = [run_compiled(name, tmp_path / "run") for name in names]
     for compiled, name in zip(found, names, strict=True):
@@ -60,7 +64,7 @@ def test_traced_iterations_are_eager_ones_and_methods_do_not_share_a_graph(trace
 def test_a_function_that_does_more_than_its_graph_is_not_replaced_by_the_graph(traced_only):
     own = [torch.ones(2)]
     x = torch.arange(2.0)
-    elsewhere = compile_step(lambda v: {"sum": v + own[0]})  # this function reads a tensor that is no argument
+    elsewhere = compile_step(lambda v: {"sum": v + own[0]})  # this function reads a tensor that is not an argument
     for own[0] in (torch.ones(2), torch.zeros(2)):
         assert torch.equal(elsewhere(x)["sum"], x + own[0])
     twice = compile_step(lambda u, v: {"sum": u + v})  # the first call passes one tensor as both arguments
@@ -84,7 +88,7 @@ def test_a_compiled_step_keeps_no_minibatch_alive(traced_only):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Replace the compiled step by one that counts calls and the sizes of their batches."""
+    """Replace the compiled step by an eager one that records the sizes of its minibatches."""
     sizes = []
 
     def compile_counted(step):
@@ -102,16 +106,16 @@ def counted(monkeypatch):
 def test_a_short_batch_runs_eagerly_and_the_rest_compiled_also_in_a_resumed_run(counted, tmp_path):
     long = ("method=dsm", "n_validations=1", "data.batch_size=128")
     train(tmp_path / "compiled", *long, "trainer.max_steps=12", "method.compile=true")
-    assert counted == [128] * 11  # one of the twelve batches is the short end of an epoch
+    assert counted == [128] * 11  # one of the twelve minibatches is short, because it ends an epoch
     train(tmp_path / "eager", *long, "trainer.max_steps=12")
     assert same(checkpoint(tmp_path / "compiled")["state_dict"], checkpoint(tmp_path / "eager")["state_dict"])
     del counted[:]
     train(tmp_path / "first", *long)
     train(tmp_path / "next", *long, "trainer.max_steps=13", "method.compile=true", "ckpt=last")
-    assert counted == [128] * 2  # the first of the three batches is short
+    assert counted == [128] * 2  # the first of the three minibatches is short, and runs eagerly
     del counted[:]
     train(tmp_path / "small", *AUTO, "method.compile=true", "data.batch_size=2000", "max_examples=1400")
-    assert counted == [1400] * 3  # the data set is smaller than a batch
+    assert counted == [1400] * 3  # the data set is smaller than a minibatch, so that no minibatch is short
 
 
 def test_auto_compiles_long_runs_where_torch_can(monkeypatch, tmp_path):
@@ -119,7 +123,7 @@ def test_auto_compiles_long_runs_where_torch_can(monkeypatch, tmp_path):
     assert not choose("auto", CPU, compiling.LONG - 1)[0]
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
-        assert not choose("auto", CPU, compiling.LONG)[0]  # there is no compiler
+        assert not choose("auto", CPU, compiling.LONG)[0]  # this PATH contains no compiler
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.6.0"))
     assert not choose("auto", CPU, 20_000)[0]
     with pytest.raises(ConfigError, match=r"method\.compile=true, but torch 2\.6\.0 cannot"):
@@ -127,7 +131,7 @@ def test_auto_compiles_long_runs_where_torch_can(monkeypatch, tmp_path):
 
 
 def test_if_compilation_fails_auto_trains_eagerly_and_true_ends_in_a_sentence(monkeypatch, tmp_path, caplog):
-    def fail(graph, inputs):  # fails like a compiler without its headers
+    def fail(graph, inputs):  # fails like a compiler that does not find its headers
         raise OSError("Python.h: No such file or directory")
 
     monkeypatch.setattr(fast_paths, "inductor", fail)

@@ -1,4 +1,4 @@
-"""Averages of the parameters: their recursion, what they do not change, resumed runs, and metrics of averages."""
+"""Tests of the moving averages of parameters: their recursion, runs with and without them, and metrics of averages."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 def record(monkeypatch):
-    """Record all tensors that are averaged, before the first iteration and after each."""
+    """Record all tensors that are averaged, before the first iteration and after each iteration."""
     found = []
     step = Method.step
 
@@ -41,7 +41,10 @@ def record(monkeypatch):
 
 
 def averaged(path, decay, every=1):
-    """Compute by a plain loop the average of the values before the first iteration and after each."""
+    """Compute the moving average of a sequence of values by a plain loop.
+
+    The first value is that before the first iteration, and each other value is that after an iteration.
+    """
     average = path[0]
     kept = 1.0
     for t, value in enumerate(path[1:], start=1):
@@ -64,7 +67,8 @@ def test_averages_are_the_recursion_over_every_iteration_of_parameters_and_stati
     write_cifar10(tmp_path)
     monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
     path = record(monkeypatch)
-    run.train(configure(*IMAGES, f"run_dir={tmp_path}/run"))  # the decay is at its full value from t = 8 on
+    # The decay rises with t, and reaches its full value 0.5 at t = 8.
+    run.train(configure(*IMAGES, f"run_dir={tmp_path}/run"))
     assert len(path) == 21
     found = checkpoint(tmp_path / "run")["averages"]
     assert found.keys() == path[0].keys()
@@ -109,7 +113,7 @@ def test_a_run_without_averages_has_no_metrics_of_them_and_they_begin_where_it_r
     train(tmp_path / "more", *again, "trainer.max_steps=12")
     assert "contains no averages of the parameters" in caplog.text
     content = checkpoint(tmp_path / "more")
-    # averages begin at the last parameters
+    # The averages have decay 0, so that they equal the last parameters.
     assert all(torch.equal(x, content["state_dict"][name]) for name, x in content["averages"].items())
 
 
@@ -123,7 +127,8 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
     found = evaluate(tmp_path / "ema", last, "eval_weights=ema")
     assert found == expected
     assert found["test/fisher"] != metrics["test/fisher"]
-    assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)  # null: the raw parameters, as in the run
+    # By default eval_weights is null, which evaluates the raw parameters, as the run did.
+    assert evaluate(tmp_path / "raw", last) == of_checkpoint(metrics)
     both = evaluate(tmp_path / "both", last, "eval_weights=both")
     averaged = {name.replace("test/", "test_ema/"): value for name, value in expected.items()}
     assert both == of_checkpoint(metrics) | averaged

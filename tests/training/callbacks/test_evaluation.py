@@ -1,4 +1,4 @@
-"""The metrics and figures that a run computes, and its messages about those that do not apply."""
+"""Tests of the metrics and figures that a run computes, and of its messages about those that do not apply."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def few(folder, *options, data="checkerboard"):
 
 
 def about(records):
-    """Return the messages about parts that do not apply, before the first iteration and after it."""
+    """Return the messages about metrics and figures that do not apply, before and after the first iteration."""
     said = [record.getMessage() for record in records]
     first = next(i for i, words in enumerate(said) if words.startswith("compile="))
     return [[words for words in part if "not apply" in words] for part in (said[:first], said[first:])]

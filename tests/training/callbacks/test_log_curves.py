@@ -1,4 +1,4 @@
-"""Callbacks around the iterations: curves, progress, figures, and the end of a run."""
+"""Tests of callbacks around the iterations: curves, progress, non-finite values, and the best checkpoint."""
 
 import re
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ def test_curves_have_the_losses_norms_and_rates_of_both_levels(tmp_path):
         for level in ("lower", "upper"):
             assert row[f"train/{level}_grad_norm"] > 0
     losses = {row[f"train/{level}_loss"] for row in rows.values() for level in ("lower", "upper")}
-    assert len(losses) == 6  # six different numbers
+    assert len(losses) == 6  # the losses of both levels are different numbers in all three rows
     assert {"val/loss", "val/fisher", "val/posterior_kl"} <= rows[6].keys()
 
 
@@ -80,7 +80,7 @@ def test_a_run_works_without_callbacks_and_loggers(tmp_path):
 
 
 def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeypatch):
-    # without the callback nonfinite, the best is chosen among the finite values
+    # Without the callback nonfinite, the best checkpoint is chosen among those with a finite loss.
     losses = iter([float("nan"), 3.0, 2.0, float("nan"), 4.0])
 
     def scripted(self):

@@ -1,4 +1,4 @@
-"""Signals in the phases of a run: its exit code, its checkpoint, and the run that resumes from it."""
+"""Tests of signals in the phases of a run: its exit code, its checkpoint, and the run that resumes from it."""
 
 import os
 import signal
@@ -83,7 +83,7 @@ def test_a_signal_while_an_iteration_is_compiled_saves_that_iteration(tmp_path, 
     def compile_graph(graph, inputs):
         if not list(tmp_path.glob("run/checkpoints/*")):
             signal.raise_signal(signal.SIGTERM)
-        return lambda *inputs: graph(*inputs)  # only traced, not compiled
+        return lambda *inputs: graph(*inputs)  # the graph is only traced, not compiled
 
     monkeypatch.setattr(fast_paths, "inductor", compile_graph)
     with pytest.raises(InterruptedRunError, match="Stopped by SIGTERM after iteration 1;"):
@@ -105,7 +105,8 @@ def test_a_signal_to_one_of_two_processes_stops_both_and_they_say_how_to_resume(
 @forking
 def test_a_second_signal_has_python_s_default_effect(tmp_path):
     def prepare():
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of pytest-xdist ignore this signal
+        # Workers of pytest-xdist ignore this signal, whose default handler is restored here.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         send_at(8, signal.SIGINT)
         send_at(8, signal.SIGINT)
 

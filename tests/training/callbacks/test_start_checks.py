@@ -1,4 +1,4 @@
-"""Checks at the start of training that refuse a method which cannot be trained as it is written."""
+"""Tests of the checks at the start of training, which refuse a method that cannot be trained as it is written."""
 
 import pytest
 import pytorch_lightning as pl
@@ -36,7 +36,7 @@ class Few(Checkerboard):
 
 
 def fit(method, n=2, data=None, **options):
-    """Train for a few iterations."""
+    """Train a method for a few iterations with the start checks."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     own = {"callbacks": [StartChecks()], "enable_checkpointing": False, **quiet}
     trainer = pl.Trainer(accelerator="cpu", max_steps=n, **own, **options)
@@ -45,7 +45,7 @@ def fit(method, n=2, data=None, **options):
 
 
 def contrast(loss=None, energy=None, **options):
-    """Build the method with another loss or energy."""
+    """Build the method Contrast, with another loss or energy if one is given."""
     kind = type("Own", (Contrast,), {} if loss is None else {"loss": loss})
     return kind(energy=energy or GRBM(v_dim=2, h_dim=3), optimizer=Adam(lr=0.01), **options)
 
@@ -84,7 +84,7 @@ class Deaf(GRBM):
         return super().free_energy(v).detach()
 
 
-def unbound(self, state, v, noise):  # a loss that does not use the state
+def unbound(self, state, v, noise):  # a loss that does not use the parameters in the state
     return torch.sigmoid(self.energy.free_energy(v) - self.energy.free_energy(v + 0.2 * noise))
 
 
@@ -102,7 +102,7 @@ def test_a_loss_that_does_not_see_the_parameters_is_refused_after_three_iteratio
 
 
 class Idle(GRBM):
-    """A GRBM with parameters that nothing reads, and with an additive constant of the energy."""
+    """A GRBM with two further parameters that nothing reads: an additive constant, and a vector."""
 
     def __init__(self, **sizes):
         super().__init__(**sizes)

@@ -1,4 +1,4 @@
-"""TensorBoard's files, several loggers at once, and Lightning's own loggers and callbacks."""
+"""Tests of TensorBoard's files, and of Lightning's own loggers and callbacks."""
 
 import pytest
 import yaml
@@ -13,7 +13,7 @@ FIGURES = "callbacks.figures={_target_: eblvm_lit.training.callbacks.figures.Fig
 
 
 def lightning(kind, name, /, **arguments):
-    """Return the override that adds a class of Lightning."""
+    """Return the override that adds one of Lightning's own loggers or callbacks to a run."""
     described = ", ".join([f"_target_: pytorch_lightning.{kind}s.{name}", *(f"{k}: {v}" for k, v in arguments.items())])
     return f"+{kind}{'s' if kind == 'callback' else ''}.x={{{described}}}"
 

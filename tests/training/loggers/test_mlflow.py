@@ -1,4 +1,4 @@
-"""Runs in MLflow's local store, on this machine."""
+"""Tests of runs in MLflow's local store, on this machine."""
 
 import pytest
 

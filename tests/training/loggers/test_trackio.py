@@ -1,4 +1,4 @@
-"""Runs in Trackio's local files, on this machine."""
+"""Tests of runs in Trackio's local files, on this machine."""
 
 import socket
 
@@ -13,7 +13,8 @@ FIGURES = f"{{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: 
 
 
 def test_a_resumed_run_is_one_run_with_settings_curves_results_and_figures(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # Trackio reads the variable at its import, which is only here
+    # Trackio reads this variable when it is imported, which happens only below.
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     trackio = pytest.importorskip("trackio")
     words = ("logger=trackio", "method=dsm", f"callbacks.figures={FIGURES}")

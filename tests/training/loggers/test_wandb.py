@@ -1,4 +1,4 @@
-"""Runs on W&B's dashboards, read back from the files that are written without a network."""
+"""Tests of runs on W&B's dashboards, read back from the files that are written without a network."""
 
 import os
 
@@ -17,8 +17,10 @@ JOB = Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00", name="se
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    """Run two jobs in one process, the second with a figure, a tag and an artifact; return the folder and the
-    metrics."""
+    """Train two jobs in one process, and return their folder and the metrics of the second job.
+
+    The second job has a figure, a tag and an artifact, and its checkpoint is evaluated.
+    """
     folder = tmp_path_factory.mktemp("sweep")
     filters = "figures: {filters: {_target_: eblvm_lit.figures.filters.Filters, n: 4}}"
     figures = "{_target_: eblvm_lit.training.callbacks.figures.Figures, save_dir: %s, %s}"
@@ -29,7 +31,7 @@ def sweep(tmp_path_factory):
         train(folder / "0", *OFFLINE)
         more = ("logger.wandb.tags=[mine]", "logger.wandb.log_checkpoints=true", "seed=7")
         metrics = train(folder / "1", *OFFLINE, drawn, *more)
-        assert "WANDB_MODE" not in os.environ  # the variable would make all later runs of the process offline
+        assert "WANDB_MODE" not in os.environ  # This variable would make all later runs of the process offline.
         last = folder / "1" / "checkpoints" / "last.ckpt"
         evaluate(folder / "2", last, "logger=wandb", "logger.wandb.offline=true")
     return folder, metrics
@@ -79,10 +81,12 @@ def test_a_resumed_run_is_the_same_run_and_a_failed_run_is_marked_as_failed(tmp_
     with pytest.raises(RuntimeError, match="on purpose"):
         train(tmp_path / "run", *long, *CRASH)
     train(tmp_path / "run", *long, "ckpt=last")
-    assert "wandb: " not in "".join(capfd.readouterr())  # a sweep's output must not be flooded by W&B
+    # W&B must not print lines of its own, which would flood the output of a sweep.
+    assert "wandb: " not in "".join(capfd.readouterr())
     first, second = runs_of(tmp_path)
     assert first.run.run_id == second.run.run_id == checkpoint(tmp_path / "run")["loggers"]["WandbRun"]
-    assert second.run.resume  # `wandb sync` appends it to the server's run with this id, as of wandb 0.31
+    # As of wandb 0.31, `wandb sync` appends such a run to the run with the same id on the server.
+    assert second.run.resume
     assert (first.exit_code, second.exit_code) == (1, 0)
     assert min(row["iteration"] for row in second.rows) == 11
 

@@ -73,7 +73,7 @@ def _key(name: str) -> str:
 
 
 def _keys(folder: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Return a dict from each name by which a table may refer to an image to the path of the image.
+    """Return the path of each image, in a dict by the names that a table of labels may use for the image.
 
     The names are the paths relative to the table's folder, and the file names that are unique.
     """

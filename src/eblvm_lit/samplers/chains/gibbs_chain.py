@@ -58,7 +58,10 @@ class GibbsChain(NegativePhase):
         return {"v": energy.event_shape, **latents} if self.keeps_visible else latents
 
     def weighted(self) -> GibbsChain:
-        """Return a copy that stores v instead of h if F(v) is tractable, because F(v) varies less than E(v, h)."""
+        """Return a copy of the chain for weighted samples, which stores v instead of h if F(v) is tractable.
+
+        The weights of the samples are then ratios of exp(-F(v)), which vary less than ratios of exp(-E(v, h)).
+        """
         chain = copy.copy(self)
         chain.keeps_visible = True
         return chain
