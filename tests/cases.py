@@ -27,7 +27,7 @@ from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
 from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
-from eblvm_lit.noise_distributions.bernoulli import FittedBernoulli
+from eblvm_lit.noise_distributions.independent_bits import FittedBernoulli
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
 from eblvm_lit.objectives.dual import Dual
 from eblvm_lit.optimizers.late_start import LateStart

@@ -305,8 +305,9 @@ def is_movable(energy: object) -> bool:
         >>> is_movable(None)
         False
     """
-    real = isinstance(energy, Energy) and not energy.binary_visible
-    return real and (isinstance(energy, MarginalEnergy) or energy.continuous)
+    if not isinstance(energy, Energy) or energy.binary_visible:
+        return False
+    return isinstance(energy, MarginalEnergy) or energy.continuous
 
 
 class VisibleEnergy(MarginalEnergy):

@@ -43,15 +43,15 @@ class BernoulliRBM(BinaryEnergy, ConditionalEnergy):
         return Layers(self.b - 0.5 * self.W.sum(1), self.W, self.c - pull, -0.5 * pull.sum())
 
     def coupling(self) -> Tensor:
-        """Return W, shape (d, m)."""
+        """Return the couplings W, shape (d, m)."""
         return self.W
 
     def base_biases(self, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return b, and zeros for the latents."""
+        """Return b, and zeros for the biases of the latents."""
         return b, torch.zeros_like(self.c)
 
     def visible_of(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x."""
+        """Return v, which is the group x."""
         return x
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:

@@ -55,16 +55,15 @@ class DeepBoltzmannMachine(BinaryEnergy):
         weight_scale: NonNegativeFloat = 0.01,
     ) -> None:
         super().__init__(v_dim=v_dim, h_dim=h_dim)
-        if h1_dim >= h_dim:
-            raise ConfigError(
-                f"The first layer has h1_dim={h1_dim} of h_dim={h_dim} latents: leave some to the second."
-            )
-        first, second = self.widths = (h1_dim, h_dim - h1_dim)
+        h2_dim = h_dim - h1_dim
+        if h2_dim < 1:
+            raise ConfigError(f"The first layer has h1_dim={h1_dim} of h_dim={h_dim} latents: leave some to the other.")
+        self.widths = (h1_dim, h2_dim)
         self.n_mean_field = n_mean_field
-        self.W1 = nn.Parameter(weight_scale * torch.randn(v_dim, first))
-        self.W2 = nn.Parameter(weight_scale * torch.randn(first, second))
-        self.c1 = nn.Parameter(torch.zeros(first))
-        self.c2 = nn.Parameter(torch.zeros(second))
+        self.W1 = nn.Parameter(weight_scale * torch.randn(v_dim, h1_dim))
+        self.W2 = nn.Parameter(weight_scale * torch.randn(h1_dim, h2_dim))
+        self.c1 = nn.Parameter(torch.zeros(h1_dim))
+        self.c2 = nn.Parameter(torch.zeros(h2_dim))
 
     def layers(self) -> Layers:
         """Return the energy with x = h_1 and y = (v, h_2)."""
@@ -73,7 +72,7 @@ class DeepBoltzmannMachine(BinaryEnergy):
         return Layers(self.c1 - pull, torch.cat([self.W1.T, self.W2], 1), others, -0.5 * pull.sum())
 
     def coupling(self) -> Tensor:
-        """Return W_1, shape (d, m_1)."""
+        """Return the couplings W_1, shape (d, m_1)."""
         return self.W1
 
     def base_biases(self, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +80,7 @@ class DeepBoltzmannMachine(BinaryEnergy):
         return torch.zeros_like(self.c1), torch.cat([b, torch.zeros_like(self.c2)])
 
     def visible_of(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the first d bits of y."""
+        """Return v, which is the first d bits of y."""
         return y[..., : len(self.b)]
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:

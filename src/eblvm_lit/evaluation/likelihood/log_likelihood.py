@@ -13,6 +13,7 @@ from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.binary_layers import BinaryEnergy
+from eblvm_lit.energies.deep_boltzmann import DeepBoltzmannMachine
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.log_partition import exact_log_partition, has_exact_log_partition
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
@@ -120,7 +121,7 @@ class LogLikelihood(
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
 
-    needs = "log Z in closed form, by enumeration, by AIS of a GRBM, RBM or DBM, or all levels; others with `likelihood`"
+    needs = "log Z in closed form, by enumeration, AIS of a GRBM, RBM or DBM, or all levels; others with `likelihood`"
 
     def __init__(
         self,
@@ -238,7 +239,8 @@ class LogLikelihood(
             found = {"log_likelihood": float(log_p.mean()), "log_likelihood_error_over_examples": over_examples}
         elif isinstance(energy, MarginalEnergy | BinaryEnergy):
             model = in_float64(energy)
-            free_energy = model.free_energy if isinstance(model, MarginalEnergy) else model.free_energy_bound
+            bounded = isinstance(model, DeepBoltzmannMachine)
+            free_energy = model.free_energy_bound if bounded else cast(MarginalEnergy, model).free_energy
             found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         else:
             mean, error = self._mean_free_energy(energy, v, generator)

@@ -4,7 +4,7 @@ import torch
 
 from cases import NOISE_DISTRIBUTIONS, V_DIM, binary
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.noise_distributions.bernoulli import FittedBernoulli
+from eblvm_lit.noise_distributions.independent_bits import FittedBernoulli
 
 
 def test_probabilities_and_samples_are_torchs(float64):
