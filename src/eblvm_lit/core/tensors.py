@@ -64,8 +64,8 @@ def smoothed_mean(batches: Iterable[Tensor]) -> Tensor:
         >>> smoothed_mean([torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])])
         tensor([0.7500, 0.5000])
     """
-    sums = [(batch.sum(0), len(batch)) for batch in batches]
-    return (sum(ones for ones, _ in sums) + 1) / (sum(n for _, n in sums) + 2)
+    ones, n = zip(*((batch.sum(0), len(batch)) for batch in batches), strict=True)
+    return (torch.stack(ones).sum(0) + 1) / (sum(n) + 2)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
