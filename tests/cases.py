@@ -770,7 +770,8 @@ class DensityLossCase(Case):
 
 def self_normalised_case(name, *classes, preset=lambda n: {}, **options):
     def make(kind, energy, **others):
-        parts = {"noise_distribution": StandardNormal(), "optimizer": eb.SGD(lr=0.1)}
+        p_n = make_fitted_bernoulli() if energy.binary_visible else StandardNormal()
+        parts = {"noise_distribution": p_n, "optimizer": eb.SGD(lr=0.1)}
         method = kind(energy=energy, **parts, **options, **others)
         torch.nn.init.constant_(method.model.log_z, 0.4)
         return method

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from pydantic import PositiveInt
@@ -17,7 +17,15 @@ from eblvm_lit.energies.binary_layers import BinaryEnergy, flip
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.utils.progress import progress_bar
 
-__all__ = ["AIS", "AISEstimate", "Sandwich", "estimate_from_log_weights", "reversed_estimate"]
+__all__ = [
+    "AIS",
+    "AISEstimate",
+    "BinaryPath",
+    "GaussianPath",
+    "Sandwich",
+    "estimate_from_log_weights",
+    "reversed_estimate",
+]
 
 # Warn if (effective sample size - 1) / (number of chains - 1) is below this value. Both numbers are reduced by 1,
 # because an effective sample size is at least 1.
@@ -270,11 +278,11 @@ class AIS:
         betas = torch.linspace(0, 1, self.n_betas, dtype=torch.float64).tolist()
         betas = betas[::-1] if backward else betas
         path.start(self.n_chains, generator, exact=backward)
-        log_w: Tensor | float = 0.0
+        log_w = path.log_ratio(betas[0], betas[0])  # zeros
         with progress_bar("log Z by AIS", self.n_betas - 1) as on_step:
             for k in range(1, self.n_betas):
                 log_w = log_w + path.log_ratio(betas[k - 1], betas[k])
                 if k < self.n_betas - 1:  # no importance weight depends on a sweep at the last beta
                     path.sweep(betas[k], generator)
                 on_step(1)
-        return cast(Tensor, log_w)
+        return log_w
