@@ -27,6 +27,7 @@ from eblvm_lit.methods.log_density.self_normalised import SelfNormalised
 from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
 from eblvm_lit.networks.smooth_mlp import SmoothMLP
 from eblvm_lit.networks.transposed_conv import TransposedConv
+from eblvm_lit.noise_distributions.independent_bits import FittedBernoulli
 from eblvm_lit.noise_distributions.normal import FittedNormal, StandardNormal
 from eblvm_lit.objectives.dual import Dual
 from eblvm_lit.optimizers.late_start import LateStart
@@ -98,6 +99,7 @@ class EnergyCase(Case):
     exact_posterior(energy): A posterior that equals p(h|v); None if no family of posteriors contains p(h|v).
     event_shape: The shape of v without the batch.
     binary: Whether the latents are bits.
+    binary_visible: Whether v consists of bits, so that methods with a score refuse the energy.
     """
 
     event_shape: tuple[int, ...] = (V_DIM,)
@@ -106,6 +108,7 @@ class EnergyCase(Case):
     conditional: Callable | None = None
     exact_posterior: Callable | None = None
     binary: bool = False
+    binary_visible: bool = False
 
 
 def exact_linear(q, weight, bias):
@@ -148,6 +151,31 @@ def grbm_case(name, **options):
         exact_posterior=exact_posterior,
         binary=True,
     )
+
+
+def rbm_formula(energy, x, y):
+    alpha = energy.v_offset
+    pairs = sum((x[i] - alpha[i]) * energy.W[i, j] * (y[j] - 0.5) for i in range(V_DIM) for j in range(H_DIM))
+    return -pairs - energy.b @ x - energy.c @ y
+
+
+def dbm_formula(energy, x, y):
+    """The energy of a DBM with two latents in the first layer, and one in the second."""
+    alpha = energy.v_offset
+    first = sum((x[i] - alpha[i]) * energy.W1[i, j] * (y[j] - 0.5) for i in range(V_DIM) for j in range(2))
+    second = sum((y[j] - 0.5) * energy.W2[j, 0] * (y[2] - 0.5) for j in range(2))
+    return -first - second - energy.b @ x - energy.c1 @ y[:2] - energy.c2 @ y[2:]
+
+
+def make_binary(energy):
+    """Give an energy of bits random parameters, and offsets other than 1/2."""
+    energy.fit([torch.tensor([[1.0, 0.0]]).expand(3, -1)[:, :V_DIM]])
+    return randomise(energy, 0.9)
+
+
+def exact_rbm_posterior(energy):
+    posterior = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM)
+    return exact_linear(posterior, energy.W.T, energy.c - energy.v_offset @ energy.W)
 
 
 class Bits(Distribution):
@@ -275,6 +303,23 @@ ENERGIES = [
     ),
     coupled_case("coupled-grbm"),
     coupled_case("coupled-grbm-paper", parametrisation="paper"),
+    EnergyCase(
+        name="bernoulli-rbm",
+        make=lambda: make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM)),
+        formula=rbm_formula,
+        nodes=lambda energy: (binary(H_DIM), torch.zeros(2**H_DIM)),
+        conditional=lambda energy, v: bernoulli(energy.latent_logits(v)),
+        exact_posterior=exact_rbm_posterior,
+        binary=True,
+        binary_visible=True,
+    ),
+    EnergyCase(
+        name="deep-boltzmann",
+        make=lambda: make_binary(eb.DeepBoltzmannMachine(v_dim=V_DIM, h_dim=H_DIM, h1_dim=2)),
+        formula=dbm_formula,
+        binary=True,
+        binary_visible=True,
+    ),
     energy_case("deep", lambda: deep_latent(tiny_mlp())),
     EnergyCase(name="deep-vector", make=deep_vector),
     energy_case("deep-image", lambda: deep_latent(tiny_resnet()), 0.3, IMAGE),
@@ -650,6 +695,13 @@ def make_fitted_normal():
     return p_n
 
 
+def make_fitted_bernoulli():
+    p_n = FittedBernoulli()
+    p_n.prepare((V_DIM,))
+    p_n.fit([torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]).repeat(4, 1)])
+    return p_n
+
+
 def fitted_truth(p_n):
     scale_tril = torch.linalg.cholesky(p_n.axes @ torch.diag(p_n.std**2) @ p_n.axes.T)
     return torch.distributions.MultivariateNormal(p_n.mean, scale_tril=scale_tril)
@@ -662,6 +714,12 @@ NOISE_DISTRIBUTIONS = [
         truth=lambda p_n: torch.distributions.MultivariateNormal(torch.zeros(V_DIM), torch.eye(V_DIM)),
     ),
     NoiseDistributionCase(name="fitted-normal", make=make_fitted_normal, truth=fitted_truth, fitted=True),
+    NoiseDistributionCase(
+        name="fitted-bernoulli",
+        make=make_fitted_bernoulli,
+        truth=lambda p_n: Independent(Bernoulli(p_n.mean), 1),
+        fitted=True,
+    ),
 ]
 
 # --- log-densities, and losses of them ----------------------------------------------------------------------
@@ -712,7 +770,8 @@ class DensityLossCase(Case):
 
 def self_normalised_case(name, *classes, preset=lambda n: {}, **options):
     def make(kind, energy, **others):
-        parts = {"noise_distribution": StandardNormal(), "optimizer": eb.SGD(lr=0.1)}
+        p_n = make_fitted_bernoulli() if energy.binary_visible else StandardNormal()
+        parts = {"noise_distribution": p_n, "optimizer": eb.SGD(lr=0.1)}
         method = kind(energy=energy, **parts, **options, **others)
         torch.nn.init.constant_(method.model.log_z, 0.4)
         return method

@@ -243,6 +243,7 @@ LONG = {
         ("LatentEnergyDiscrepancy", "VNCE", "VSNL", "VaGESFisher"),
         "the arguments of a loss and those of its posterior side by side, as keys of the command line",
     ),
+    "EnergyDiscrepancy": "the numbers of the loss for real and for binary v, which are keys of the command line",
     "HypergradientBias": "the numbers of a published figure, which are keys of the command line",
     "WandbRun": "the options of Lightning's logger",
 }

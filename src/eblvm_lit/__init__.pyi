@@ -17,10 +17,12 @@ from .data.toy import Checkerboard
 from .divergences.base import Divergence
 from .divergences.fisher import Fisher
 from .divergences.kl import IWAE, KL
-from .energies.base import ConditionalEnergy, Energy, MarginalEnergy, VisibleEnergy
+from .energies.base import ConditionalEnergy, Energy, GibbsEnergy, MarginalEnergy, VisibleEnergy
+from .energies.bernoulli_rbm import BernoulliRBM
 from .energies.composed import MixtureEnergy, ProductEnergy, TiltedEnergy
 from .energies.coupled_grbm import CoupledGRBM
 from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
+from .energies.deep_boltzmann import DeepBoltzmannMachine
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
 from .energies.latent_prior import LatentPriorEnergy
@@ -138,6 +140,7 @@ __all__ = [
     "ArrayDataModule",
     "ArrayFile",
     "BernoulliPosterior",
+    "BernoulliRBM",
     "BiDVL",
     "BiSM",
     "BilevelProblem",
@@ -153,6 +156,7 @@ __all__ = [
     "ConvEncoder",
     "CoupledGRBM",
     "DataError",
+    "DeepBoltzmannMachine",
     "DeepEnergy",
     "DeepLatentEnergy",
     "DeepVectorEnergy",
@@ -177,6 +181,7 @@ __all__ = [
     "GaussianLatentModel",
     "GaussianPosterior",
     "Gibbs",
+    "GibbsEnergy",
     "GibbsLangevin",
     "HamiltonianAIS",
     "Hypergradient",

@@ -130,3 +130,33 @@ def test_flattened_images_are_vectors_that_are_flipped_as_images_are():
 def test_impossible_options_are_refused(options):
     with pytest.raises(ConfigError, match=f"data.{next(iter(options))}"):
         instantiate({"_target_": "eblvm_lit.data.torchvision_sets.MNIST", "root": "nowhere", **options}, "data")
+
+
+@pytest.mark.parametrize("train_on_val", [True, False])
+def test_stochastic_bits_are_drawn_once_with_the_grey_values_as_probabilities(train_on_val):
+    n = 3000
+    data, again, grey = (Given(n, train_on_val=train_on_val, binarize=kind) for kind in (*["stochastic"] * 2, None))
+    shades = torch.tensor([0, 64, 191, 255], dtype=torch.uint8).view(4, 1).expand(4, 4)
+    for given in (data, again, grey):
+        given.images = given.images._replace(train=shades.expand(n, 3, 4, 4), test=shades.expand(n, 3, 4, 4))
+        given.setup()
+    assert all(torch.equal(*pair) for pair in zip(data.splits, again.splits, strict=True))
+    assert torch.equal(grey.splits.test, grey.images.test)
+    assert not torch.equal(data.splits.test, data.images.train)
+    for split in data.splits[::2]:
+        v = data.as_float(split)
+        assert ((v == 0) | (v == 1)).all()
+        found = v.mean((0, 1, 3))
+        assert (found[0], found[3]) == (0, 1)  # black and white stay so
+        p = torch.tensor([64, 191]) / 255
+        assert ((found[1:3] - p).abs() < 5 * (p * (1 - p) / (12 * len(v))).sqrt()).all()
+    if train_on_val:
+        assert torch.equal(data.splits.train[-3:], data.splits.val)  # the same images have the same bits
+
+
+def test_bits_by_a_threshold():
+    data = Given(binarize="threshold", value_range="symmetric")
+    data.setup()
+    assert torch.equal(data.splits.test, 255 * (data.images.test > 127).to(torch.uint8))
+    floats = torch.tensor([[0.2, 0.5, 0.50001]])
+    assert data.binarised(floats, "train").tolist() == [[0.0, 0.0, 1.0]]

@@ -12,7 +12,7 @@ from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.evaluation.base import mean_over_rows
 from eblvm_lit.evaluation.fisher_score import FisherScore
 from eblvm_lit.evaluation.latent_distributions import BernoulliLatents, GaussianLatents
-from eblvm_lit.evaluation.likelihood.ais import AIS, estimate_from_log_weights
+from eblvm_lit.evaluation.likelihood.ais import AIS, GaussianPath, estimate_from_log_weights
 from eblvm_lit.evaluation.posterior_divergence import PosteriorDivergence
 from helpers.models import F64, LatentOnly, generator, method_of, normal, random_gaussian_model, random_grbm
 
@@ -67,7 +67,7 @@ def test_ais_is_exact_without_coupling(parametrisation):
 def test_ais_runs_in_the_models_type_and_by_its_generator():
     model = random_grbm(5, 8).float()
     ais = AIS(n_chains=1000, n_betas=200)
-    assert ais.log_weights(model, generator()).dtype == F64
+    assert ais.log_weights(GaussianPath(model), generator()).dtype == F64
     one, same, other = (ais.estimate(model, generator(seed)) for seed in (1, 1, 2))
     assert one == same != other
     assert abs(one.log_z - model.log_partition().item()) < 4 * one.standard_error

@@ -201,3 +201,9 @@ def test_a_resumed_run_is_bit_equal_to_an_uninterrupted_one(name, tmp_path, monk
     monkeypatch.setattr(FittedNormal, "fit", None)
     again = evaluate(tmp_path / "again", tmp_path / "resumed" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(resumed)
+
+
+@pytest.mark.parametrize("name", ["score_matching", "bism", "vages", "annealed_likelihood", "fisher_critic"])
+def test_methods_that_need_gradients_by_v_refuse_bits(name):
+    with pytest.raises(eb.ConfigError, match=r"needs gradients with respect to v.*BernoulliRBM are bits.*method=pcd"):
+        {**MODELS, **OTHERS}[name](eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import eblvm_lit as eb
-from cases import SUMMED, V_DIM, enumerated_free_energy, make_gaussian_latent, randomise
+from cases import SUMMED, V_DIM, binary, enumerated_free_energy, make_binary, make_gaussian_latent, randomise
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
@@ -44,7 +44,10 @@ def test_gradient_is_that_of_enumerated_free_energies_at_fixed_ends_of_gibbs_cha
     with torch.no_grad():
         h = energy.draw_latent(v, noise["positive"])
         for i in range(3):
-            v_minus = energy.visible_mean(h) + energy.visible_std() * noise["negative"]["v"][i]
+            mean = energy.visible_mean(h)
+            noise_of_v = noise["negative"]["v"][i]
+            bits = energy.binary_visible
+            v_minus = (noise_of_v < mean).double() if bits else mean + energy.visible_std() * noise_of_v
             h = energy.draw_latent(v_minus, noise["negative"]["h"][i])
     of_data, of_model = (enumerated_free_energy(energy_case, energy, x).mean() for x in (v, v_minus))
     iterating.assert_descends(found, of_data - of_model, energy)
@@ -196,3 +199,45 @@ def test_the_validation_loss_of_a_draw_adds_the_variance_of_v(float64):
     found = [method.validation_loss(v, keyed_generator(5)).mean() for method in methods]
     # The last Langevin step of size a adds noise of variance a to each coordinate of v.
     torch.testing.assert_close(found[1] - found[0], torch.tensor(0.3 * V_DIM), rtol=0.1, atol=0)
+
+
+def dbm():
+    return make_binary(eb.DeepBoltzmannMachine(v_dim=V_DIM, h_dim=5, h1_dim=2, n_mean_field=60))
+
+
+def test_the_gradient_of_a_dbm_is_that_of_the_mean_field_bound_and_of_moved_chains(float64):
+    """The positive phase lowers E_q[E(v, h)] - H(q) at the mean-field optimum, where q does not change to first
+    order."""
+    energy = dbm()
+    v = binary(V_DIM)
+    method = make(energy, GibbsChain(n_steps=2), n_chains=7)
+    chains = {
+        "chain_started": torch.tensor(True),
+        "chain_h": torch.randint(0, 2, (7, 5), generator=keyed_generator(2)).double(),
+    }
+    found, noise = gradient(method, v, buffers=chains)
+    h = chains["chain_h"]
+    for i in range(2):
+        x = (noise["negative"]["v"][i] < energy.visible_mean(h)).double()
+        h = energy.move_latent(x, h, noise["negative"]["h"][i])
+    assert torch.equal(found.buffers["chain_h"], h)
+    bound = energy.free_energy_bound(v).mean() - energy.energy(x, h).mean()  # autograd also differentiates mu
+    for name, slope in iterating.gradient_of(bound, energy).items():
+        torch.testing.assert_close(found.grads[name], slope, atol=1e-9, rtol=1e-9)
+
+
+def test_the_negative_phase_of_a_dbm_has_the_gradient_of_log_z_in_the_mean(float64):
+    energy = dbm()
+    n = 60_000
+    x, y = energy.sample_layers(n, keyed_generator(4))
+    h = torch.cat([x, y[:, V_DIM:]], 1)
+    end = GibbsChain(n_steps=1).run(energy, {"h": h}, GibbsChain(n_steps=1).noise(energy, n, h, keyed_generator(5)))
+    exact = iterating.gradient_of(energy.log_partition(), energy)
+    for name, slope in iterating.gradient_of(-energy.energy(end["v"], end["h"]).mean(), energy).items():
+        torch.testing.assert_close(slope, exact[name], atol=5 * 0.5 / n**0.5, rtol=0)
+
+
+@pytest.mark.parametrize("model", [dbm, lambda: make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=3))])
+def test_langevin_chains_refuse_bits(model):
+    with pytest.raises(eb.ConfigError, match=r"chain=langevin needs gradients with respect to v.*bits.*pcd"):
+        make(model(), LANGEVIN)

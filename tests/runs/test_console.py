@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from eblvm_lit.cli import commands
 from eblvm_lit.cli.output_folder import CheckOutputFolder
 from eblvm_lit.energies.grbm import GRBM
-from eblvm_lit.evaluation.likelihood.ais import AIS
+from eblvm_lit.evaluation.likelihood.ais import AIS, GaussianPath
 from eblvm_lit.reports.runs import read_runs
 from eblvm_lit.runs.build import build
 from eblvm_lit.runs.console import next_steps, quiet, show_results
@@ -58,7 +58,7 @@ def test_no_longer_run_is_suggested_where_the_learning_rate_has_decayed(tmp_path
 
 
 def test_long_work_prints_lines_off_a_terminal_and_short_work_none(capsys, monkeypatch):
-    AIS(n_chains=3, n_betas=3).log_weights(GRBM(v_dim=2, h_dim=3), None)
+    AIS(n_chains=3, n_betas=3).log_weights(GaussianPath(GRBM(v_dim=2, h_dim=3)), torch.Generator())
     assert capsys.readouterr() == ("", "")
     clock = {"now": 0.0}
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock["now"])

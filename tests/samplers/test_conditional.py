@@ -274,6 +274,9 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
                 assert found.isfinite().all()
                 assert "inpaint" not in name or torch.equal(found == v, keep == 1)
                 done[name] += 1
+    if energy.binary_visible:  # only Gibbs sweeps move bits
+        assert sorted(done.values()) == [1] * 5
+        return
     # Gibbs chains cannot be conditioned on latents. Only Gibbs chains and GibbsLangevin need p(h|v).
     known = isinstance(energy, eb.ConditionalEnergy)
     # The probability flow needs a model of every level, and a joint energy that is given h, or a free energy.
@@ -359,3 +362,15 @@ def test_an_object_that_is_no_sampler_of_chains_is_named():
             draw_visible(wrong, gaussian(), torch.zeros(1, 2), seed=0)
         with pytest.raises(eb.ConfigError, match="use a Sampler"):
             inpaint(wrong, gaussian(), torch.zeros(1, 4), torch.zeros(1, 4), seed=0)
+
+
+def test_dynamics_that_follow_gradients_refuse_bits_in_a_sentence():
+    rbm = eb.BernoulliRBM(v_dim=2, h_dim=3)
+    for call in (
+        lambda: eb.Sampler(dynamics=eb.Langevin(n_steps=2, step_size=0.01)).sample(rbm, 2, generator()),
+        lambda: draw_visible(eb.Sampler(dynamics=eb.GibbsLangevin(n_steps=2)), rbm, torch.ones(2, 3), seed=0),
+    ):
+        with pytest.raises(eb.ConfigError, match=r"needs gradients with respect to v.*BernoulliRBM are bits.*Gibbs"):
+            call()
+    assert not eb.HamiltonianAIS.supports(rbm)
+    assert not eb.VisibleQuadrature.supports(rbm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ __all__ = [
     "norm",
     "part",
     "prefixed",
+    "smoothed_mean",
     "sum_event",
     "tensor_of",
     "tree_map",
@@ -48,6 +49,23 @@ def sum_event(x: Tensor, batch_dims: int = 1) -> Tensor:
         [60.0, 60.0]
     """
     return x.flatten(batch_dims).sum(-1) if x.dim() > batch_dims else x
+
+
+def smoothed_mean(batches: Iterable[Tensor]) -> Tensor:
+    """Compute the mean of bits as if one more 0 and one more 1 had been observed, so that it is never 0 or 1.
+
+    Args:
+        batches: Bits, each of shape (B, *event).
+
+    Returns:
+        (the number of ones + 1) / (the number of rows + 2), shape (*event).
+
+    Example:
+        >>> smoothed_mean([torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]])])
+        tensor([0.7500, 0.5000])
+    """
+    ones, n = zip(*((batch.sum(0), len(batch)) for batch in batches), strict=True)
+    return (torch.stack(ones).sum(0) + 1) / (sum(n) + 2)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

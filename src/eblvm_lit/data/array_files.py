@@ -101,7 +101,7 @@ class ArrayFile(PixelData):
             that its units do not change if the file does.
         mean: The means m; None computes them.
         std: The standard deviations s; None computes them.
-        value_range, flip, held_out_classes, batch_size, eval_batch_size, seed: As in the base class.
+        value_range, binarize, flip, held_out_classes, batch_size, eval_batch_size, seed: As in the base class.
 
     Raises:
         DataError: If a file is missing or cannot be used.
@@ -195,7 +195,8 @@ class ArrayFile(PixelData):
         self.class_names = examples.class_names
         self.column_names = examples.columns
         if examples.are_images:
-            parts = [torch.from_numpy(np.ascontiguousarray(part)) for part in examples.parts]
+            arrays = zip(NAMES, examples.parts, strict=True)
+            parts = [self.binarised(torch.from_numpy(np.ascontiguousarray(part)), name) for name, part in arrays]
             if parts[0].dtype != torch.uint8 and self.value_range == "symmetric":
                 parts = [2 * part - 1 for part in parts]
             return Splits(*(part.flatten(1) if self.flatten else part for part in parts))

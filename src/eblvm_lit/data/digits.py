@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.base import Splits
+from eblvm_lit.data.images import BinarizableData
 
 __all__ = ["Digits"]
 
@@ -21,7 +22,7 @@ MAX_VALUE = 16
 
 
 @dataclass(kw_only=True, eq=False)
-class Digits(ArrayDataModule):
+class Digits(BinarizableData):
     """The digits of scikit-learn as flat vectors, with a fixed shuffle and fixed splits.
 
         v = x / 16 in [0, 1]^64
@@ -32,6 +33,7 @@ class Digits(ArrayDataModule):
 
     Args:
         held_out_classes: The digits that training and validation leave out. They remain in the test split, as outliers.
+        binarize: How grey values become bits; see :class:`~eblvm_lit.data.images.BinarizableData`.
         batch_size, eval_batch_size, seed: As in the base class.
 
     Example:
@@ -48,7 +50,8 @@ class Digits(ArrayDataModule):
 
     def load(self) -> Splits:
         """Read the digits from scikit-learn's files and split them."""
-        return Splits(*(part.float() / MAX_VALUE for part in split("data")))
+        grey = split("data")._asdict().items()
+        return Splits(*(self.binarised(part.float() / MAX_VALUE, name) for name, part in grey))
 
     def load_labels(self) -> Splits:
         """Return the digits, in {0..9}, as labels."""

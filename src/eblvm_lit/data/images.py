@@ -21,7 +21,16 @@ from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import DataError
 
-__all__ = ["ImageDataModule", "Images", "PixelData", "SmallImageDataModule", "ValueRange", "count_of", "resample"]
+__all__ = [
+    "BinarizableData",
+    "ImageDataModule",
+    "Images",
+    "PixelData",
+    "SmallImageDataModule",
+    "ValueRange",
+    "count_of",
+    "resample",
+]
 
 ValueRange = Literal["unit", "symmetric"]
 CHUNK = 4096
@@ -41,11 +50,52 @@ class Images(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class PixelData(ArrayDataModule):
+class BinarizableData(ArrayDataModule):
+    """The base class of data whose grey values can become bits.
+
+    Args:
+        binarize: How grey values become bits, for energies of binary v; None keeps the grey values. ``stochastic``: a
+            pixel is 1 with a probability that is its grey value in [0, 1]. These bits are drawn once, and are the same
+            in all runs. ``threshold``: a pixel is 1 if its grey value is above 1/2. Reference: Salakhutdinov and Murray
+            2008, section 5.
+        batch_size, eval_batch_size, seed: As in the base class.
+
+    Example:
+        >>> from eblvm_lit.data.digits import Digits
+        >>> Digits(binarize="threshold").binarised(torch.tensor([0.2, 0.5, 0.7]), "train")
+        tensor([0., 0., 1.])
+    """
+
+    binarize: Literal["stochastic", "threshold"] | None = None
+
+    def binarised(self, pixels: torch.Tensor, split: str) -> torch.Tensor:
+        """Convert pixels to the values of black and white by ``binarize``, if it is set.
+
+        Args:
+            pixels: Bytes, or floats in [0, 1], shape (n, ...).
+            split: The name of the split, for which the bits are drawn.
+
+        Returns:
+            The bytes 0 and 255, or the floats 0 and 1, of the same shape.
+        """
+        if self.binarize is None:
+            return pixels
+        white = 255 if pixels.dtype == torch.uint8 else 1
+        generator = keyed_generator(0, "binarize", split)  # not the run's seed, because the data do not depend on it
+        found = []
+        for part in pixels.split(CHUNK):  # in chunks, because all random numbers would take four times the memory
+            limit = 0.5 if self.binarize == "threshold" else torch.rand(part.shape, generator=generator)
+            found.append((part > white * limit).to(part.dtype) * white)
+        return torch.cat(found)
+
+
+@dataclass(kw_only=True, eq=False)
+class PixelData(BinarizableData):
     """The base class of data that may be images, with options for their range of values and for random mirroring.
 
     Args:
         value_range: The range of the values of v.
+        binarize: As in the base class.
         flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
             mirrored depends only on the seed and the iteration.
         held_out_classes: The labels or names of the classes that training and validation leave out. They remain in the
@@ -93,6 +143,7 @@ class ImageDataModule(PixelData):
     Args:
         root: Folder of the files; missing files are downloaded to it.
         value_range: The range of the values of v.
+        binarize: How grey values become bits, for energies of binary v: see :class:`BinarizableData`.
         flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
             mirrored depends only on the seed and the iteration.
         val_size: Number of validation images, or their fraction, such as 0.1, of all images that are not test images.
@@ -163,7 +214,9 @@ class ImageDataModule(PixelData):
 
     @functools.cached_property
     def _images(self) -> Images:
-        return self.read()
+        images = self.read()
+        bits = {name: self.binarised(getattr(images, name), name) for name in ("train", "test")}
+        return images._replace(**bits)
 
     @property
     def _n_val(self) -> int:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -72,8 +72,11 @@ class TorchvisionImages(SmallImageDataModule):
         return Images(*smaller, *(torch.as_tensor(y) for y in labels))
 
 
+@dataclass(kw_only=True, eq=False)
 class MNIST(TorchvisionImages):
     """Handwritten digits of 28 x 28 pixels, zero-padded to (1, 32, 32); the labels are the digits.
+
+    With ``size=28`` the images are not padded.
 
     There are 60,000 training and 10,000 test images (``root/MNIST/raw/*-ubyte``, with or without ``.gz``). Reference:
     Bao et al. 2020 (BiSM), appendix; data by Y. LeCun, C. Cortes and C. Burges.
@@ -85,8 +88,13 @@ class MNIST(TorchvisionImages):
 
     dataset = datasets.MNIST
     channels = 1
-    padding = 2
-    class_names: tuple[str, ...] = tuple("0123456789")
+    class_names: ClassVar[tuple[str, ...] | None] = tuple("0123456789")
+
+    size: Literal[8, 16, 28, 32] = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.padding = 0 if self.size == 28 else 2
 
     def files(self) -> dict[str, str | None]:
         """Return the files of images and labels, with the training part first.

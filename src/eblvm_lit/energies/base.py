@@ -10,16 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params, SharedFeatures, bind, divergence, grad, share_features
+from eblvm_lit.errors import ConfigError
 
 __all__ = [
     "ConditionalEnergy",
     "Energy",
     "EnergyAt",
     "FeatureEnergy",
+    "GibbsEnergy",
     "LatentEnergy",
     "MarginalEnergy",
     "VisibleEnergy",
     "is_movable",
+    "refuse_bits",
 ]
 
 LatentEnergy = Callable[[Tensor], Tensor]  # E(v, .) for given v: maps h (*L, B, H) to E (*L, B)
@@ -36,6 +39,9 @@ class Energy(nn.Module, ABC):
         event_shape: The shape of one v.
         h_dim: The number of latents.
         continuous: Whether h is real; False for binary latents.
+        binary_visible: Whether v consists of bits. Such a v has no score and cannot be moved by gradients.
+        n_enumerated: The number of binary units over whose states ``log_partition()`` sums; 0 for other energies, and
+            for energies that limit this number themselves.
         shared_features: The precomputed features of v if this module is bound to the parameters that
             :meth:`share_features` returned, else None.
     """
@@ -43,6 +49,8 @@ class Energy(nn.Module, ABC):
     event_shape: tuple[int, ...]
     h_dim: int
     continuous: bool
+    binary_visible: bool = False
+    n_enumerated: int = 0
     shared_features: SharedFeatures | None = None
 
     @abstractmethod
@@ -191,28 +199,70 @@ class MarginalEnergy(Energy):
         return divergence(self.score, v)
 
 
-class ConditionalEnergy(MarginalEnergy):
-    """An energy whose conditionals p(h|v) and p(v|h) can be sampled exactly, from noise that the caller draws."""
+class GibbsEnergy(Energy):
+    """An energy for block Gibbs sampling: p(v|h) can be sampled exactly, and h can be moved given v.
+
+    All noise is drawn by the caller.
+    """
 
     @abstractmethod
     def latent_mean(self, v: Tensor) -> Tensor:
-        """Compute the posterior mean E[h|v], shape (B, H), for v (B, *event)."""
+        """Compute the posterior mean E[h|v], exactly or approximately, shape (B, H), for v (B, *event)."""
 
     @abstractmethod
     def visible_mean(self, h: Tensor) -> Tensor:
         """Compute the conditional mean E[v|h], shape (*L, B, *event), for h (*L, B, H)."""
 
     @abstractmethod
-    def visible_std(self) -> Tensor:
-        """Compute the standard deviation of the normal distribution p(v|h), shape (*event)."""
+    def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw the noise for :meth:`move_latent`, shape (*shape, H), with the dtype and device of ``like``."""
+
+    def start_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """Compute the latents of the positive phase of contrastive divergence, shape (B, H), for v (B, *event).
+
+        By default they are the posterior mean, which is a mean-field approximation where p(h|v) cannot be sampled.
+        """
+        return self.latent_mean(v)
 
     @abstractmethod
-    def latent_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw the noise for :meth:`draw_latent`, shape (*shape, H), with the dtype and device of ``like``."""
+    def move_latent(self, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:
+        """Move latents h (B, H) by a transition that leaves p(h|v) invariant, with noise (B, H)."""
+
+    @abstractmethod
+    def visible_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw the noise for :meth:`draw_visible`, shape (*shape, *event), with the dtype and device of ``like``."""
+
+    @abstractmethod
+    def draw_visible(self, h: Tensor, noise: Tensor) -> Tensor:
+        """Turn noise (*L, B, *event) into samples v ~ p(v|h), shape (*L, B, *event), for h (*L, B, H)."""
+
+    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw visible vectors v ~ p(v|h), shape (*L, B, *event)."""
+        return self.draw_visible(h, self.visible_noise(h.shape[:-1], h, generator))
+
+
+class ConditionalEnergy(GibbsEnergy, MarginalEnergy):
+    """An energy whose conditionals p(h|v) and p(v|h) can be sampled exactly, from noise that the caller draws.
+
+    By default p(v|h) is a normal distribution. A subclass with another p(v|h) implements :meth:`visible_noise` and
+    :meth:`draw_visible` in place of :meth:`visible_std`.
+    """
+
+    def visible_std(self) -> Tensor:
+        """Compute the standard deviation of the normal distribution p(v|h), shape (*event)."""
+        raise NotImplementedError(f"p(v|h) of {type(self).__name__} has no standard deviation of its own.")
 
     @abstractmethod
     def draw_latent(self, v: Tensor, noise: Tensor) -> Tensor:
         """Turn noise (*L, B, H) into samples h ~ p(h|v), shape (*L, B, H), for v (B, *event)."""
+
+    def start_latent(self, v: Tensor, noise: Tensor) -> Tensor:
+        """Turn noise (B, H) into samples h ~ p(h|v), shape (B, H)."""
+        return self.draw_latent(v, noise)
+
+    def move_latent(self, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:
+        """Turn noise (B, H) into samples h ~ p(h|v), which do not depend on the former h."""
+        return self.draw_latent(v, noise)
 
     def visible_noise(self, shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
         """Draw the noise for :meth:`draw_visible`, shape (*shape, *event), with the dtype and device of ``like``."""
@@ -226,19 +276,38 @@ class ConditionalEnergy(MarginalEnergy):
         """Draw latents h ~ p(h|v), shape (B, H)."""
         return self.draw_latent(v, self.latent_noise((len(v),), v, generator))
 
-    def sample_visible(self, h: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw visible vectors v ~ p(v|h), shape (*L, B, *event)."""
-        return self.draw_visible(h, self.visible_noise(h.shape[:-1], h, generator))
+
+def refuse_bits(energy: Energy, what: str) -> None:
+    """Raise an error if v consists of bits, for a part that needs gradients with respect to v.
+
+    Args:
+        energy: The energy.
+        what: The name of the part.
+
+    Raises:
+        ConfigError: If v is binary.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> refuse_bits(GRBM(v_dim=2, h_dim=3), "BiSM")
+    """
+    if energy.binary_visible:
+        raise ConfigError(
+            f"{what} needs gradients with respect to v, and the v of {type(energy).__name__} are bits: train by "
+            "method=pcd, cd, jarzynski, nce, snl or ed, and sample by Gibbs sweeps."
+        )
 
 
 def is_movable(energy: object) -> bool:
-    """Return whether the energy has a tractable free energy or real latents, as gradient-based sampling requires.
+    """Return whether gradients can move all variables: v is real, and F(v) is tractable or the latents are real.
 
     Example:
         >>> is_movable(None)
         False
     """
-    return isinstance(energy, MarginalEnergy) or (isinstance(energy, Energy) and energy.continuous)
+    if not isinstance(energy, Energy) or energy.binary_visible:
+        return False
+    return isinstance(energy, MarginalEnergy) or energy.continuous
 
 
 class VisibleEnergy(MarginalEnergy):

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from eblvm_lit.energies.base import ConditionalEnergy
+from eblvm_lit.energies.binary_layers import MAX_ENUMERATED, bits_of
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["GRBM", "GaussianBernoulliEnergy"]
 
-MAX_ENUMERATED = 24
 BLOCK = 2**16  # the number of latent states enumerated at once
 
 
@@ -128,8 +128,7 @@ class GaussianBernoulliEnergy(ConditionalEnergy):
         return self._bits(torch.arange(start, stop, device=self.W.device))
 
     def _bits(self, numbers: Tensor) -> Tensor:
-        bits = torch.arange(self.h_dim, device=numbers.device)
-        return numbers.unsqueeze(-1).bitwise_right_shift(bits).bitwise_and(1).to(self.W.dtype)
+        return bits_of(numbers, self.h_dim).to(self.W.dtype)
 
     def _check_enumerable(self) -> None:
         if self.h_dim > MAX_ENUMERATED:
@@ -159,6 +158,11 @@ class GRBM(GaussianBernoulliEnergy):
         >>> grbm.energy(torch.zeros(5, 2), torch.zeros(7, 5, 3)).shape
         torch.Size([7, 5])
     """
+
+    @property
+    def n_enumerated(self) -> int:
+        """Return the number of latents, over whose states log Z sums."""
+        return self.h_dim
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(v, h), shape (*L, B), for v (B, d) and h (*L, B, m)."""

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.energies.binary_layers import BinaryEnergy
 from eblvm_lit.energies.grbm import GaussianBernoulliEnergy
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.image_grid import image_grid
@@ -16,9 +17,10 @@ __all__ = ["Filters"]
 
 
 class Filters(Picture):
-    """A figure of the columns of a GRBM's coupling matrix U as images, each on its own grey scale; medium grey is zero.
+    """A figure of the columns of the coupling of v and h as images, each on its own grey scale; medium grey is zero.
 
-    A filter is, up to a factor, what a latent adds to the mean of v when it is 1. Filters with strokes or parts of
+    A filter is, up to a factor, what a latent adds to the mean of v when it is 1, or to its logits if v is
+    binary; of a DBM they are those of the first layer. Filters with strokes or parts of
     objects show that the latents have learned something; filters that look like noise show that they have not been
     trained long enough, or are not used.
 
@@ -42,9 +44,9 @@ class Filters(Picture):
 
     @torch.no_grad()
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
-        """Draw the figure if the model is a GRBM (coupled or not) and the data are images; see :meth:`Picture.draw`."""
+        """Draw the figure if the model is a GRBM, an RBM or a DBM and the data are images; see :meth:`Picture.draw`."""
         energy = method.parts.energy
-        if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy):
+        if data.image_shape is None or not isinstance(energy, GaussianBernoulliEnergy | BinaryEnergy):
             return None
         filters = energy.coupling().T[: self.n]
         # a unit whose weights are all zero is drawn grey: the lower bound avoids 0 / 0

@@ -13,7 +13,7 @@ from eblvm_lit.core.functional import Params, bind, grad, grad_and_value
 from eblvm_lit.core.ranges import Seed, Temperature
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.shards import check_shared, row_axes
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy, refuse_bits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.parts import MethodParts
@@ -101,6 +101,7 @@ class AnnealedLikelihood(Method):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(seed=seed, compile=compile)
+        refuse_bits(energy, type(self).__name__)
         if not isinstance(energy, MarginalEnergy) and posterior is None:
             raise ConfigError(f"{type(energy).__name__} has no free energy: method.posterior is needed.")
         if n_chains * n_held < n_falling + n_held:

@@ -21,6 +21,7 @@ from eblvm_lit.core.seeding import derive_seed, keyed_generator
 from eblvm_lit.core.shards import minibatch_of
 from eblvm_lit.core.tensors import clip, copy_tree
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.binary_layers import BinaryEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, Step, TrainState
@@ -30,6 +31,7 @@ from eblvm_lit.utils.quantities import Declares, Quantity
 
 __all__ = ["PRIOR_STATISTICS", "Method"]
 
+ROWS = 10_000  # the number of training examples that are converted to floats at a time
 PRIOR_STATISTICS = "prior_statistics"  # the key of the generator's batch-normalisation statistics in checkpoints
 
 
@@ -352,6 +354,8 @@ class Method(
     def on_fit_start(self) -> None:
         """Create the random generator, the noise seed and the learning-rate tensors that every iteration uses.
 
+        An energy of bits starts at the mean of the training examples.
+
         Raises:
             ConfigError: If the trainer has no ``max_steps``.
         """
@@ -365,6 +369,10 @@ class Method(
         # noise of its own examples.
         self._noise_seed = derive_seed(self.seed, "noise", 0)
         self._lrs = {name: torch.zeros((), device=self.device) for name in self.rates}
+        energy = self.parts.energy
+        if isinstance(energy, BinaryEnergy):
+            rows = self._data.splits.train.split(ROWS)
+            energy.fit(self._data.as_float(part).to(self.device, self.dtype) for part in rows)
 
     def on_train_start(self) -> None:
         """Build the training state (parameters, buffers, optimizer states) that every iteration reads and updates."""

@@ -13,7 +13,7 @@ from eblvm_lit.core.functional import Params, bind, detached, params_of
 from eblvm_lit.core.minibatch import WHOLE, Minibatch
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, refuse_bits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, LowerLevel
 from eblvm_lit.hypergradients.unroll import Unroll
@@ -92,6 +92,7 @@ class BiSM(Method):
         super().__init__(seed=seed, compile=compile)
         if (n_unroll is None) == (hypergradient is None):
             raise ConfigError("A bi-level method needs either n_unroll (N) or another hypergradient, and not both.")
+        refuse_bits(energy, type(self).__name__)
         self.energy = energy
         self.posterior = posterior
         self.objective = objective

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Bernoulli, Distribution, Normal
 
 from eblvm_lit.core.functional import Params, bind, grad_and_value
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.core.tensors import by_rows, sum_event
+from eblvm_lit.core.tensors import by_rows, smoothed_mean, sum_event
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.contrastive_divergence import ContrastiveDivergence
 from eblvm_lit.methods.parts import MethodParts
@@ -72,7 +72,7 @@ class Jarzynski(ContrastiveDivergence):
     For Gibbs sweeps the increment is :math:`F_{\theta^-}(X') - F_\theta(X')`. Sums weighted by w tend to expectations
     under p, and log Z is known throughout the run, even if the chains lag behind theta. If F is not tractable, E(v, h)
     replaces it. If a few walkers carry most of the weight, the walkers are resampled. The first walkers are draws from
-    a normal distribution, weighted by the model's density.
+    a normal distribution, or from independent bits if v is binary, weighted by the model's density.
 
     The loss is the negative log-likelihood. Because theta is fitted to these same walkers, the estimate of log Z falls
     below the true value by O(1 / n) in each iteration, for n walkers that mix slowly. Processes that share a minibatch
@@ -151,9 +151,9 @@ class Jarzynski(ContrastiveDivergence):
     def start(self, v: Tensor, generator: torch.Generator) -> None:
         """Draw the initial walkers in the region in which the model has most of its probability mass.
 
-        Chains that start at the examples v (n, *event) find this region. A normal distribution is fitted to the last
-        states of these chains. The walkers are resampled from draws from the normal distribution, with weights that are
-        ratios of the model's density to the normal density.
+        Chains that start at the examples v (n, *event) find this region. A normal distribution, or a distribution of
+        independent bits, is fitted to the last states of these chains. The walkers are resampled from draws from this
+        distribution, with weights that are ratios of the model's density to its density.
         """
         chain = self.chain
         energy = self.energy
@@ -163,11 +163,17 @@ class Jarzynski(ContrastiveDivergence):
         for _ in range(0, N_STEPS, chain.n_steps):
             X = chain.run(energy, X, chain.noise(energy, len(v), v, generator))
         for name in chain.shapes(energy):
-            mean = X[name].mean(0)
-            std = X[name].std(0)
             eps = v.new_empty(N_DRAWS, *X[name].shape[1:])
-            drawn[name] = mean + std * eps.normal_(generator=generator)
-            A -= sum_event(Normal(mean, std).log_prob(drawn[name]))
+            if energy.binary_visible:  # the latents are then binary, too
+                mean = smoothed_mean([X[name]])
+                drawn[name] = (eps.uniform_(generator=generator) < mean).to(v)
+                fitted: Distribution = Bernoulli(mean)
+            else:
+                mean = X[name].mean(0)
+                std = X[name].std(0)
+                drawn[name] = mean + std * eps.normal_(generator=generator)
+                fitted = Normal(mean, std)
+            A -= sum_event(fitted.log_prob(drawn[name]))
         F = by_rows(lambda *x: energy_of(energy, dict(zip(drawn, x, strict=True))), len(v), *drawn.values())
         u = v.new_empty(()).uniform_(generator=generator)
         rows = systematic((A - F).softmax(0), u, len(self.chain_volume))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, refuse_bits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.parts import MethodParts
@@ -39,6 +39,7 @@ def score_of_model(score: ScoreEstimator | None, energy: Energy, posterior: Post
         'Exact'
     """
     score = score or Exact()
+    refuse_bits(energy, "a score")
     score.check(energy)
     if score.needs_posterior and posterior is None:
         raise ConfigError(

@@ -11,7 +11,7 @@ from torch import Tensor
 from eblvm_lit.core.functional import Params, bind, detached, grad
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.divergences.base import Divergence
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, refuse_bits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
@@ -88,6 +88,7 @@ class VaGES(LossMethod):
                 f"VaGES cannot estimate the derivative of the score by v, which {type(objective).__name__} needs: use "
                 "objective=dsm, mdsm or ksd, or method=bism."
             )
+        refuse_bits(energy, type(self).__name__)
         score.check(energy)
         if score.needs_posterior and (posterior is None or divergence is None):
             raise ConfigError(f"{type(score.particles).__name__} need a posterior, and a divergence that fits it.")

@@ -15,7 +15,12 @@ class NoiseDistribution(nn.Module, ABC):
     """A fixed distribution p_n(y) on the space of v that has a known density and can be sampled.
 
     Samples are computed from noise that the caller draws.
+
+    Attributes:
+        of_bits: Whether samples are bits.
     """
+
+    of_bits = False
 
     def __init__(self) -> None:
         super().__init__()

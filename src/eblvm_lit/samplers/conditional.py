@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.tensors import tensor_of
-from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy, is_movable
+from eblvm_lit.energies.base import Energy, GibbsEnergy, MarginalEnergy, is_movable
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
@@ -67,7 +67,7 @@ def draw_visible(
             "energy E(v, h)."
         )
     h = h.to(tensor_of(energy, h.device))
-    conditional = energy if isinstance(energy, ConditionalEnergy) else None
+    conditional = energy if isinstance(energy, GibbsEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         # v is drawn even if a start is given, so that the noise of the steps is the same in both cases.
@@ -154,14 +154,14 @@ def draw_between(
 def can_inpaint(energy: Energy | None, dynamics: Dynamics | None = None, posterior: Posterior | None = None) -> bool:
     """Return whether the dynamics can draw missing pixels of images under this energy.
 
-    The energy needs F(v) or real latents; for dynamics of the kind ``gibbs``, a known p(h|v); and for the probability
-    flow, every noise level and F(v) or a posterior.
+    The energy needs F(v) or real latents; for dynamics of the kind ``gibbs``, a known p(h|v) or binary layers; and for
+    the probability flow, every noise level and F(v) or a posterior. Gibbs sweeps can sample every energy of binary v.
     """
     if dynamics is not None and "levels" in dynamics.kinds:
         return isinstance(energy, MarginalAtLevel) or (isinstance(energy, AtLevel) and posterior is not None)
     if dynamics is not None and "gibbs" in dynamics.kinds:
-        return isinstance(energy, ConditionalEnergy)
-    return is_movable(energy)
+        return isinstance(energy, GibbsEnergy)
+    return is_movable(energy) or (dynamics is None and isinstance(energy, GibbsEnergy))
 
 
 def inpaint(
@@ -223,7 +223,7 @@ def inpaint(
     dynamics = sampler.dynamics
     v = v.to(p)
     missing = 1 - keep.to(p)
-    conditional = energy if isinstance(energy, ConditionalEnergy) else None
+    conditional = energy if isinstance(energy, GibbsEnergy) else None
 
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         moving = missing[rows]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoiseRange
-from eblvm_lit.energies.base import ConditionalEnergy
+from eblvm_lit.energies.base import GibbsEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.energy_grad import energy_grad, unrounded
@@ -32,7 +32,7 @@ class Chains(NamedTuple):
         moving: For each variable a factor on drift and noise, for example 0 where a pixel is kept; None for 1.
         denoised: For each variable whether the denoising step changes it; None if it changes all of them. Latents
             contain no data noise and need no denoising.
-        conditional: The energy, if p(h|v) and p(v|h) can be sampled exactly, else None.
+        conditional: The energy, if v and h can be sampled in blocks, else None.
         noise_range: The noise levels of a model of all levels, else None. The energy is then a function of v and of
             log t of each chain, shape (B,); without log t it is the energy at the smallest level.
     """
@@ -42,7 +42,7 @@ class Chains(NamedTuple):
     given: tuple[Tensor, ...] = ()
     moving: tuple[Tensor | float, ...] | None = None
     denoised: tuple[bool, ...] | None = None
-    conditional: ConditionalEnergy | None = None
+    conditional: GibbsEnergy | None = None
     noise_range: NoiseRange | None = None
 
     def energies(self, *x: Tensor) -> Tensor:
@@ -110,11 +110,13 @@ class Dynamics(ABC):
             2019.
         kinds: The kinds of chains that the dynamics can move, see :class:`~eblvm_lit.samplers.sampler.Sampler`, in the
             order of preference.
+        moves_bits: Whether the dynamics can sample binary v; those that follow gradients cannot.
     """
 
     n_steps: int
     denoise_std: float
     kinds: tuple[str, ...] = ("marginal", "posterior", "joint", "mean")
+    moves_bits: bool = False
 
     @property
     def stationary(self) -> range:

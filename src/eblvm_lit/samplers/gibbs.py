@@ -9,7 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from eblvm_lit.energies.base import ConditionalEnergy, Energy
+from eblvm_lit.energies.base import Energy, GibbsEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.dynamics import Chains, Dynamics
 from eblvm_lit.samplers.energy_grad import unrounded
@@ -22,13 +22,14 @@ SWEEPS = 50  # the number of sweeps for which noise is drawn at once
 
 
 class Gibbs(Dynamics):
-    r"""Block Gibbs sampling of an energy whose conditionals p(h|v) and p(v|h) can be sampled.
+    r"""Block Gibbs sampling of an energy whose p(v|h) can be sampled, and whose h can be drawn or moved given v.
 
     .. math:: v_0 \sim U[0, 1]^d, \quad h_0 = E[h|v_0], \quad v_t \sim p(v|h_{t-1}), \; h_t \sim p(h|v_t), \quad
         v \sim p(v|h_n) \text{ at the end}
 
-    Only the initial latents h_0 are means instead of draws. Given latents and kept pixels of v do not change.
-    Reference: Bao et al. 2020, section 5.1 and code.
+    If p(h|v) cannot be sampled, h_t is moved from h_{t-1} by draws of one layer of latents at a time, and h_0 is the
+    mean-field approximation of E[h|v_0]. Only the initial latents h_0 are means instead of draws. Given latents and
+    kept pixels of v do not change. Reference: Bao et al. 2020, section 5.1 and code.
 
     Args:
         n_steps: The number n of sweeps.
@@ -44,6 +45,7 @@ class Gibbs(Dynamics):
     """
 
     kinds = ("gibbs",)
+    moves_bits = True
     denoise_std = 0.0
 
     def __init__(self, *, n_steps: PositiveInt = 1000, mean: bool = False) -> None:
@@ -52,8 +54,8 @@ class Gibbs(Dynamics):
 
     @staticmethod
     def supports(energy: object) -> bool:
-        """Return whether the conditionals p(h|v) and p(v|h) of this energy can be sampled."""
-        return isinstance(energy, ConditionalEnergy)
+        """Return whether this energy can be sampled in blocks."""
+        return isinstance(energy, GibbsEnergy)
 
     @property
     def title(self) -> str:
@@ -80,7 +82,7 @@ class Gibbs(Dynamics):
             of_h = noise.rows(lambda g, shape=shape: energy.latent_noise(shape, chains.start[0], g))
             for v_noise, h_noise in zip(of_v.unbind(1), of_h.unbind(1), strict=True):
                 v = chains.kept(unrounded(energy.draw_visible, h, v_noise))
-                h = h if chains.given else unrounded(energy.draw_latent, v, h_noise)
+                h = h if chains.given else unrounded(energy.move_latent, v, h, h_noise)
                 yield (v,) if chains.given else (v, h)
 
     def trajectory(self, chains: Chains, noise: SampleNoise) -> Iterator[tuple[Tensor, ...]]:
@@ -109,7 +111,7 @@ class Gibbs(Dynamics):
         return in_large_batches(self.of_means() if mean else self, energy).sample(energy, n, generator)
 
 
-def _conditional(chains: Chains) -> ConditionalEnergy:
+def _conditional(chains: Chains) -> GibbsEnergy:
     """Return the energy of the chains, or raise an error if its conditionals cannot be sampled."""
     if chains.conditional is None:
         raise ConfigError("Gibbs sampling needs p(h|v), p(v|h) to draw from: use Langevin dynamics.")

@@ -78,6 +78,6 @@ class GibbsLangevin(Dynamics):
     @staticmethod
     def _latents(chains: Chains, v: Tensor, noise: SampleNoise) -> Tensor:
         """Draw latents h ~ p(h|v), shape (B, H)."""
-        energy = cast(ConditionalEnergy, chains.conditional)
+        energy = cast(ConditionalEnergy, chains.conditional)  # an energy of real v, whose p(h|v) is exact
         drawn = noise.rows(lambda generator: energy.latent_noise((1,), v, generator))[:, 0]
         return unrounded(lambda v: energy.draw_latent(v, drawn), v)

@@ -14,7 +14,7 @@ from torch import Tensor
 from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.noise_levels import join_level
 from eblvm_lit.core.tensors import tensor_of
-from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
+from eblvm_lit.energies.base import Energy, GibbsEnergy, MarginalEnergy, refuse_bits
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
@@ -94,13 +94,15 @@ class Sampler:
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
         """Return the kind of chains that this sampler runs for a model, or None if it cannot sample the model."""
+        if isinstance(energy, Energy) and energy.binary_visible and not self.dynamics.moves_bits:
+            return None
         possible = {
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
             "joint": isinstance(energy, Energy) and energy.continuous and energy.h_dim > 0,
             "mean": isinstance(energy, Energy) and isinstance(posterior, Posterior),
             "score": isinstance(energy, Energy) and isinstance(posterior, Posterior),
-            "gibbs": isinstance(energy, ConditionalEnergy),
+            "gibbs": isinstance(energy, GibbsEnergy),
             "levels": isinstance(energy, MarginalAtLevel)
             or (isinstance(energy, AtLevel) and isinstance(posterior, PosteriorAtLevel)),
         }
@@ -115,6 +117,8 @@ class Sampler:
             ConfigError: If the model allows none.
         """
         kind = self.kind_for(energy, posterior, examples)
+        if energy is not None and not self.dynamics.moves_bits:
+            refuse_bits(energy, type(self.dynamics).__name__)
         if kind is None:
             raise ConfigError(self.refusal(energy))
         return kind
@@ -195,7 +199,7 @@ class Sampler:
             if kind == "levels":
                 return of_every_level(cast("AtLevel | MarginalAtLevel", energy), posterior, v)
             if kind == "gibbs":
-                return with_latents(cast(ConditionalEnergy, energy), v)
+                return with_latents(cast(GibbsEnergy, energy), v)
             q = cast(Posterior, posterior)
             known = cast(Tensor, examples)
             if kind == "mean":
@@ -228,8 +232,11 @@ class Sampler:
             on_step: A function that is called after each step with the number of chains that took it.
 
         Raises:
-            ConfigError: If there are no samples, or if the chains diverge.
+            ConfigError: If there are no samples, if the chains diverge, or if v is binary and the dynamics follow
+                gradients.
         """
+        if not self.dynamics.moves_bits:
+            refuse_bits(energy, type(self.dynamics).__name__)
         device = tensor_of(energy, "cpu").device
         ends = []
         trace = ChainTrace()
@@ -249,8 +256,8 @@ ChainSamples = Sampler
 """The former name of :class:`Sampler`, which saved configurations may contain."""
 
 
-def with_latents(energy: ConditionalEnergy, v: Tensor) -> Chains:
-    """Return joint chains initialised at v and the mean E[h|v], for dynamics that draw h from p(h|v)."""
+def with_latents(energy: GibbsEnergy, v: Tensor) -> Chains:
+    """Return joint chains initialised at v and the mean E[h|v], for dynamics that draw or move h given v."""
     h = energy.latent_mean(v).detach()
     return Chains(energy.energy, (v, h), denoised=(True, False), conditional=energy)
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 import eblvm_lit as eb
-from eblvm_lit.evaluation.likelihood.ais import AIS, estimate_from_log_weights
+from cases import randomise
+from eblvm_lit.evaluation.likelihood.ais import AIS, BinaryPath, estimate_from_log_weights
 from eblvm_lit.evaluation.likelihood.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.evaluation.likelihood.jackknife import jackknife
 from eblvm_lit.evaluation.likelihood.log_partition_sandwich import LogPartitionSandwich
@@ -202,6 +203,63 @@ def test_both_sides_of_the_sandwich_by_gibbs_sweeps_contain_the_exact_log_z(para
     for side in (lower, upper):
         assert 0 < side.standard_error < 0.04
         assert abs(side.log_z - exact(model)) < 4 * side.standard_error
+
+
+BINARY = {
+    "rbm": lambda: eb.BernoulliRBM(v_dim=6, h_dim=4),
+    "dbm": lambda: eb.DeepBoltzmannMachine(v_dim=6, h_dim=6, h1_dim=4),
+}
+
+
+def random_binary(kind):
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        energy = BINARY[kind]().double()
+        energy.fit([torch.randint(0, 2, (20, 6)).double()])
+        return randomise(energy, 0.8).requires_grad_(False)
+
+
+@pytest.mark.parametrize("with_examples", [True, False])
+@pytest.mark.parametrize("kind", BINARY)
+def test_both_sides_of_the_sandwich_contain_the_exact_log_z_of_bits(kind, with_examples):
+    model = random_binary(kind)
+    v = model.sample_exact(50, generator(1)) if with_examples else None
+    lower, upper = AIS(n_chains=1000, n_betas=60).sandwich(model, generator(9), v)
+    for side in (lower, upper):
+        assert abs(side.log_z - exact(model)) < 4 * side.standard_error
+        assert 0 < side.standard_error < 0.05
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_one_temperature_of_bits_is_importance_sampling_from_the_base(kind):
+    """With the temperatures 0 and 1, the mean weight over all states of x, weighted by the base, is Z / Z_0."""
+    model = random_binary(kind)
+    path = BinaryPath(model, model.sample_exact(50, generator(1)))
+    x = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * len(path.a))
+    path.start(len(x), generator(), exact=False)
+    path.x = x
+    path.z = x @ model.layers().U
+    base = (x @ path.a - torch.nn.functional.softplus(path.a).sum()).exp()
+    log_z = (base @ path.log_ratio(0.0, 1.0).exp()).log() + path.log_z_base
+    torch.testing.assert_close(log_z, model.log_partition())
+
+
+def test_the_log_likelihood_of_a_dbm_is_bounded_by_mean_field_and_that_of_an_rbm_is_exact():
+    for kind, name in (("rbm", "log Z by enumeration"), ("dbm", "log Z by enumeration, F(v) bounded by mean field")):
+        model = random_binary(kind)
+        method = method_of(model)
+        metric = eb.LogLikelihood()
+        assert metric.describe(method, None)["log_likelihood"] == name
+        v = model.sample_exact(200, generator(1))
+        h = torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=F64)] * model.h_dim)
+        F = -(-model.energy(v, h.unsqueeze(1).expand(-1, len(v), -1))).logsumexp(0)
+        truth = float(-F.mean()) - exact(model)
+        found = metric.compute(method, v, generator())["log_likelihood"]
+        sampled = eb.LogLikelihood(max_enumerated=3, n_chains=1000, n_betas=60)
+        assert sampled.describe(method, None)["log_likelihood"].startswith("log Z by AIS with Gibbs sweeps")
+        by_ais = sampled.compute(method, v, generator())
+        assert abs(by_ais["log_likelihood"] - found) < 4 * by_ais["log_z_standard_error"] < 0.2
+        assert found == pytest.approx(truth, abs=1e-9) if kind == "rbm" else truth - 0.5 < found < truth - 1e-3
 
 
 def test_the_sandwich_is_given_where_there_are_exact_samples():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import eblvm_lit as eb
-from cases import H_DIM, V_DIM, hermite, randomise
+from cases import H_DIM, V_DIM, binary, hermite, make_binary, randomise
 from eblvm_lit.core.seeding import keyed_generator
 from helpers import iterating
 from tolerances import evaluations
@@ -111,3 +111,49 @@ def test_the_lower_level_fits_q_at_the_data_and_at_negatives(float64):
         points = torch.cat([v, v + 0.5 * (xi[0] + xi[1])])
         torch.testing.assert_close(found.loss, eb.KL().loss(energy, q, points, u).mean().detach())
     assert not torch.equal(noise["lower"]["perturbation"][0], noise["lower"]["perturbation"][1])
+
+
+P = 0.2
+
+
+def flipping(v, u):
+    """Return the probability that a perturbation turns the bits v into the bits u."""
+    return (P ** (v != u).double() * (1 - P) ** (v == u).double()).prod(-1)
+
+
+def test_the_loss_of_bits_by_hand(float64):
+    energy = make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = binary(V_DIM)
+    method = ed(energy, flip_probability=P, n_negatives=3, w=0.5)
+    noise = method.noise(v, keyed_generator(3))
+    xi = noise["perturbation"] == 1
+    total = torch.full((4,), 0.5)
+    for i in range(3):
+        u = ((v == 1) ^ xi[0] ^ xi[1 + i]).double()
+        total = total + (energy.free_energy(v) - energy.free_energy(u)).exp()
+    torch.testing.assert_close(method.loss(iterating.live(method), v, noise), (total / 3).log())
+    drawn = method.noise(v.repeat(2000, 1), keyed_generator(4))["perturbation"]
+    assert abs(drawn.mean() - P) < 5 * math.sqrt(P * (1 - P) / drawn.numel())
+    assert "p = 0.2" in method.title
+
+
+def test_energy_discrepancy_of_bits_is_smallest_at_the_distribution_of_the_data(float64):
+    """The limit of many negatives is the sum over y of p(y | v) (F(v) + log sum_u p(y | u) exp(-F(u)))."""
+    energy = make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM))
+    v = binary(V_DIM)
+    data = (-energy.free_energy(v) - energy.log_partition()).exp().detach()
+    method = ed(energy, flip_probability=P, n_negatives=16, w=0.0)
+    first, others = (bits.flatten(0, 1) for bits in (v.unsqueeze(1).expand(4, 4, 2), v.expand(4, 4, 2)))
+    # every flip xi of each v, and as the M negatives of each pair every flip xi', weighted by their probabilities
+    perturbation = torch.cat([others.unsqueeze(0), v.unsqueeze(1).expand(4, 16, 2)])
+    u = method.negatives(first, {"perturbation": perturbation})
+    differences = method.energy_differences(iterating.live(method), first, u, {})
+    inner = (differences + flipping(v, torch.zeros(2)).log().unsqueeze(1)).logsumexp(0)
+    weight = flipping(others, torch.zeros(2))
+
+    def total(p):
+        return (p.repeat_interleave(4) * weight) @ inner
+
+    for name, slope in iterating.gradient_of(total(data), energy).items():
+        assert slope.abs().max() < 1e-12, name
+    assert iterating.gradient_of(total(torch.full((4,), 0.25)), energy)["W"].abs().max() > 1e-3

@@ -13,7 +13,10 @@ from cases import (
     NOISE_DISTRIBUTIONS,
     SUMMED,
     V_DIM,
+    binary,
     enumerated_free_energy,
+    make_binary,
+    make_fitted_bernoulli,
     make_fitted_normal,
     randomise,
 )
@@ -22,8 +25,10 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.noise_distributions.normal import StandardNormal
 from helpers import iterating
 
-every_noise_distribution = pytest.mark.parametrize("noise_case", NOISE_DISTRIBUTIONS, ids=str)
-every_energy = pytest.mark.parametrize("energy_case", SUMMED, ids=str)
+NORMAL = [case for case in NOISE_DISTRIBUTIONS if not case.make().of_bits]
+REAL = [case for case in SUMMED if not case.binary_visible]
+every_noise_distribution = pytest.mark.parametrize("noise_case", NORMAL, ids=str)
+every_energy = pytest.mark.parametrize("energy_case", REAL, ids=str)
 every_backend = pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
 
 
@@ -128,3 +133,29 @@ def test_upper_loss_by_hand(backend, float64):
     at_data = logsigmoid(log_weights(v, noise["at_data"][0]) - c - math.log(2) - log_p_n(v))
     at_noise = logsigmoid(c + math.log(2) + log_p_n(y) - bound)
     iterating.assert_descends(found, -at_data.mean() - 2 * at_noise.mean(), method.model, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("nu", [1, 3])
+def test_the_minimum_for_bits_is_where_the_model_has_the_probabilities_of_the_data(nu, float64):
+    energy = make_binary(eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM))
+    p_n = make_fitted_bernoulli()
+    method = nce(energy, p_n, nu=nu)
+    v = binary(V_DIM)
+    with torch.no_grad():
+        method.model.log_z.copy_(energy.log_partition())
+        data = (-energy.free_energy(v) - energy.log_partition()).exp()
+    u = torch.where(v == 1, 0.0, 1 - 1e-12)  # the noise of each of the four samples
+    assert torch.equal(p_n.sample(u), v)
+    at_data, at_noise = terms_of(method, v, {"noise_distribution": u.expand(nu, -1, -1)})
+    for name, slope in iterating.gradient_of(data @ at_data + p_n.log_prob(v).exp() @ at_noise, method.model).items():
+        assert slope.abs().max() < 1e-12, name
+    uniform = torch.full((4,), 0.25)  # other data have their minimum elsewhere
+    slopes = iterating.gradient_of(uniform @ at_data + p_n.log_prob(v).exp() @ at_noise, method.model)
+    assert slopes["energy.W"].abs().max() > 1e-3
+
+
+def test_noise_of_the_other_kind_of_v_is_refused():
+    with pytest.raises(eb.ConfigError, match=r"StandardNormal does not draw.*noise_distribution=bernoulli"):
+        nce(eb.BernoulliRBM(v_dim=V_DIM, h_dim=H_DIM))
+    with pytest.raises(eb.ConfigError, match=r"FittedBernoulli does not draw.*noise_distribution=fitted_normal"):
+        nce(eb.GRBM(v_dim=V_DIM, h_dim=H_DIM), make_fitted_bernoulli())

@@ -12,7 +12,9 @@ from torch import Tensor
 from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
-from eblvm_lit.energies.grbm import GRBM, GaussianBernoulliEnergy
+from eblvm_lit.energies.binary_layers import BinaryEnergy
+from eblvm_lit.energies.deep_boltzmann import DeepBoltzmannMachine
+from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.energies.log_partition import exact_log_partition, has_exact_log_partition
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.evaluation.base import ExampleMetric, mean_over_rows
@@ -67,7 +69,7 @@ class LogLikelihood(
     1. by ``own``, at the largest noise level, if the model knows the level (Guth et al. 2025, arXiv 2506.05310);
     2. exactly, if the latents can be enumerated or a closed form exists;
     3. by annealed importance sampling with Gibbs sweeps, for a GRBM (Bao et al. 2020, section 5.1, with 2000 chains and
-       2000 temperatures);
+       2000 temperatures), and for an RBM or a DBM of binary v (Salakhutdinov and Murray 2008);
     4. by ``quadrature``, if v has one or two dimensions and F is tractable;
     5. by ``hamiltonian_ais``, annealed importance sampling with Hamiltonian moves, if all variables are real.
 
@@ -75,6 +77,9 @@ class LogLikelihood(
     per example: see :func:`~eblvm_lit.evaluation.likelihood.jackknife.jackknife`. The logarithm of a mean weight is
     biased downwards. So with few temperatures log Z is too small, which makes the log-likelihood too large, and -F is
     too small, which makes the log-likelihood too small. Reference: Neal 2001, arXiv physics/9803008.
+
+    For a DBM, F(v_i) is replaced by an upper bound, the minimum over mean-field posteriors (Salakhutdinov and Hinton
+    2009), so that the log-likelihood is a lower bound up to the error of log Z.
 
     For standardised data the log-likelihood is that of the data in their own units, but log Z is that of v.
 
@@ -95,7 +100,7 @@ class LogLikelihood(
     log-likelihood is too small.
 
     Args:
-        max_enumerated: Largest number of a GRBM's latents for which log Z is computed by enumeration.
+        max_enumerated: Largest number of binary units for which log Z is computed by enumeration.
         n_chains: Number of chains of annealed importance sampling with Gibbs sweeps.
         n_betas: Number of inverse temperatures of annealed importance sampling with Gibbs sweeps.
         quadrature: The quadrature for energies of one or two visible variables; None turns it off.
@@ -116,7 +121,7 @@ class LogLikelihood(
         {'log_likelihood': 'log Z and F(v) by AIS with Hamiltonian moves'}
     """
 
-    needs = "a log Z in closed form, by enumeration, by AIS for a GRBM, or all noise levels; others with `likelihood`"
+    needs = "log Z in closed form, by enumeration, AIS of a GRBM, RBM or DBM, or all levels; others with `likelihood`"
 
     def __init__(
         self,
@@ -145,9 +150,9 @@ class LogLikelihood(
             >>> LogLikelihood().of_one_level(GRBM(v_dim=2, h_dim=3))
             'enumeration'
         """
-        if isinstance(energy, MarginalEnergy):
+        if isinstance(energy, MarginalEnergy | BinaryEnergy):
             if has_exact_log_partition(energy, self.max_enumerated):
-                return "enumeration" if isinstance(energy, GaussianBernoulliEnergy) else "a closed form"
+                return "a closed form" if energy.continuous else "enumeration"
             if self.ais.supports(energy):
                 return SWEEPS
             if self.quadrature is not None and self.quadrature.supports(energy):
@@ -162,6 +167,8 @@ class LogLikelihood(
             return {}
         if isinstance(energy, MarginalEnergy):
             return {"log_likelihood": f"log Z by {how}"}
+        if isinstance(energy, BinaryEnergy):
+            return {"log_likelihood": f"log Z by {how}, F(v) bounded by mean field"}
         if how == OWN:
             return {"log_likelihood": f"log Z by {how}, F(v) bounded by {self.own.n_particles} latents of q"}
         return {"log_likelihood": f"log Z and F(v) by {how}"}
@@ -230,8 +237,10 @@ class LogLikelihood(
             log_p = -self.own.free_energy(energy, posterior, v, generator) - log_z
             over_examples = float(log_p.std(correction=0)) / math.sqrt(len(v))
             found = {"log_likelihood": float(log_p.mean()), "log_likelihood_error_over_examples": over_examples}
-        elif isinstance(energy, MarginalEnergy):
-            free_energy = in_float64(energy).free_energy
+        elif isinstance(energy, MarginalEnergy | BinaryEnergy):
+            model = in_float64(energy)
+            bounded = isinstance(model, DeepBoltzmannMachine)
+            free_energy = model.free_energy_bound if bounded else cast(MarginalEnergy, model).free_energy
             found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         else:
             mean, error = self._mean_free_energy(energy, v, generator)
@@ -287,7 +296,7 @@ class LogLikelihood(
         if how == MOVES:
             estimate = cast(HamiltonianAIS, self.hamiltonian_ais).estimate(energy, cast(Tensor, v), generator)
         elif how == SWEEPS:
-            estimate = self.ais.estimate(cast(GRBM, energy), generator)
+            estimate = self.ais.estimate(cast(GRBM | BinaryEnergy, energy), generator, v)
         else:
-            return cast(float, exact_log_partition(cast(MarginalEnergy, energy), self.max_enumerated)), None
+            return cast(float, exact_log_partition(energy, self.max_enumerated)), None
         return estimate.log_z, estimate

@@ -51,8 +51,8 @@ class LogPartitionSandwich(
     It computes ``log_z_lower`` and ``log_z_upper``, each with its standard error and effective sample size.
 
     Args:
-        ais: The estimator: ``AIS``, with Gibbs sweeps for a GRBM, or ``HamiltonianAIS``.
-        max_enumerated: Largest number of binary latents that are enumerated to draw exact samples.
+        ais: The estimator: ``AIS``, with Gibbs sweeps for a GRBM, an RBM or a DBM, or ``HamiltonianAIS``.
+        max_enumerated: Largest number of binary units that are enumerated to draw exact samples.
 
     Example:
         >>> from types import SimpleNamespace
@@ -75,7 +75,7 @@ class LogPartitionSandwich(
         energy = method.parts.energy
         if not isinstance(energy, Energy) or not hasattr(energy, "sample_exact"):
             return False
-        return self.ais.supports(energy) and (energy.continuous or energy.h_dim <= self.max_enumerated)
+        return self.ais.supports(energy) and energy.n_enumerated <= self.max_enumerated
 
     def describe(self, method: Method, data: ArrayDataModule) -> dict[str, str]:
         """Describe the estimator and the moves of its chains; see :meth:`Metric.describe`."""
@@ -87,6 +87,6 @@ class LogPartitionSandwich(
         """Compute the lower and the upper bound of log Z; see :meth:`ExampleMetric.compute`."""
         energy = cast(Any, method.parts.energy)
         ais = self.ais
-        found = ais.sandwich(energy, generator) if isinstance(ais, AIS) else ais.sandwich(energy, v, generator)
+        found = ais.sandwich(energy, generator, v) if isinstance(ais, AIS) else ais.sandwich(energy, v, generator)
         lower, upper = (dict(zip(names, side, strict=True)) for names, side in zip(NAMES, found, strict=True))
         return lower | upper

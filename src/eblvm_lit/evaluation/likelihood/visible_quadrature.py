@@ -10,7 +10,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import MarginalEnergy, is_movable
 from eblvm_lit.errors import ConfigError
 
 __all__ = ["VisibleQuadrature"]
@@ -60,7 +60,7 @@ class VisibleQuadrature:
     @staticmethod
     def supports(energy: object) -> bool:
         """Return whether the energy has a tractable free energy F(v) and v has one or two dimensions."""
-        return isinstance(energy, MarginalEnergy) and math.prod(energy.event_shape) <= MAX_DIM
+        return is_movable(energy) and isinstance(energy, MarginalEnergy) and math.prod(energy.event_shape) <= MAX_DIM
 
     @torch.no_grad()
     def log_partition(self, energy: MarginalEnergy, v: Tensor) -> float:

@@ -9,7 +9,7 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from eblvm_lit.core.ranges import Seed
+from eblvm_lit.core.ranges import Fraction, Seed
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
 from eblvm_lit.methods.log_density.log_densities import ExactLogDensity, LogDensity, bound_or_exact
@@ -23,7 +23,7 @@ __all__ = ["EnergyDiscrepancy", "LatentEnergyDiscrepancy"]
 
 
 class EnergyDiscrepancy(LossMethod):
-    r"""Energy discrepancy with a Gaussian perturbation, a loss that needs no score, no Markov chain and no log Z.
+    r"""Energy discrepancy with a random perturbation, a loss that needs no score, no Markov chain and no log Z.
 
     .. math:: L = E \log \Bigl( \frac wM + \frac1M \sum_{i=1}^M \exp\bigl( F(v) - F(u_i) \bigr) \Bigr), \quad
         u_i = v + \sigma \xi + \sigma \xi_i, \quad \xi, \xi_i \sim N(0, I)
@@ -34,15 +34,20 @@ class EnergyDiscrepancy(LossMethod):
     minimum is biased by O(1 / M). The bias is largest with w = 0, where the loss has no minimum if M is small (for
     M = 1 it is linear in F); w > 0 bounds the loss from below.
 
+    If v is binary, the perturbation flips each bit with a probability p:
+
+    .. math:: u_i = (v + \xi + \xi_i) \bmod 2, \quad \xi, \xi_i \sim \mathrm{Bernoulli}(p)^d
+
     Another log-density may replace -F. If it needs a posterior, K steps on phi fit the posterior at v and at one new
     negative of each v, because the loss evaluates q at both. Reference: Schroeder et al. 2023, arXiv:2307.06431
-    (w-stabilised; sigma = 1, M = 4, w = 1 for points of the plane).
+    (w-stabilised; sigma = 1, M = 4, w = 1 for points of the plane); Schroeder et al. 2023, arXiv:2307.07595 (binary v).
 
     Args:
         energy: The model.
         optimizer: The optimizer of theta.
         log_density: The log-density up to log Z; the exact one, -F(v), if not given.
         noise_std: The standard deviation sigma of the perturbation, in the units of v; its square is the paper's t.
+        flip_probability: The probability p with which a perturbation flips a bit, if v is binary.
         n_negatives: The number M of negatives of each v.
         w: The stabiliser w >= 0.
         seed: The seed of all random numbers.
@@ -66,6 +71,7 @@ class EnergyDiscrepancy(LossMethod):
         optimizer: Optimizer,
         log_density: LogDensity | None = None,
         noise_std: PositiveFloat = 1.0,
+        flip_probability: Fraction = 0.1,
         n_negatives: PositiveInt = 4,
         w: NonNegativeFloat = 1.0,
         seed: Seed = 0,
@@ -76,24 +82,28 @@ class EnergyDiscrepancy(LossMethod):
         self.log_density.check(energy)
         self.fit_posterior(**self.log_density.lower_level)
         self.noise_std = noise_std
+        self.flip_probability = flip_probability
         self.n_negatives = n_negatives
         self.w = w
 
     @property
     def title(self) -> str:
         """Return a readable name of the method, with its settings and the settings of the log-density estimate."""
-        numbers = f"sigma = {self.noise_std:g}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
+        size = f"p = {self.flip_probability:g}" if self.energy.binary_visible else f"sigma = {self.noise_std:g}"
+        numbers = f"{size}, M = {self.n_negatives}, w = {self.w:g}{self.log_density.words}"
         return f"ED: energy discrepancy, {numbers}"
 
     def noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw 1 + M perturbations of each example, shape (1 + M, B, *event), and the noise of the log-densities."""
-        xi = self._normal(v, (1 + self.n_negatives,), generator)
+        xi = self._perturbation(v, (1 + self.n_negatives,), generator)
         return {"perturbation": xi, **self.log_density.noise(v, xi[1:].flatten(0, 1), generator)}
 
-    @staticmethod
-    def _normal(v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw standard normal random numbers, shape (*shape, B, *event)."""
-        return torch.randn((*shape, *v.shape), generator=generator, dtype=v.dtype, device=v.device)
+    def _perturbation(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Draw standard normal random numbers, or bits that are 1 where v is flipped, shape (*shape, B, *event)."""
+        drawn = v.new_empty((*shape, *v.shape))
+        if self.energy.binary_visible:
+            return drawn.bernoulli_(self.flip_probability, generator=generator)
+        return drawn.normal_(generator=generator)
 
     def fit_noise(self, fit: PosteriorFit, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of the K steps on the posterior.
@@ -102,16 +112,17 @@ class EnergyDiscrepancy(LossMethod):
         these negatives.
         """
         latents = super().fit_noise(fit, torch.cat([v, v]), generator)
-        return {**latents, "perturbation": self._normal(v, (self.n_lower_steps, 2), generator)}
+        return {**latents, "perturbation": self._perturbation(v, (self.n_lower_steps, 2), generator)}
 
     def fit_points(self, v: Tensor, noise: dict[str, Any], k: int) -> Tensor:
         """Return the points at which the k-th step fits the posterior: the data and their negatives."""
         return torch.cat([v, self.negatives(v, {"perturbation": noise["perturbation"][k]}).flatten(0, 1)])
 
     def negatives(self, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        """Compute M negatives of each example by adding noise to the data v (B, *event), shape (M, B, *event)."""
+        """Compute M negatives of each example by perturbing the data v (B, *event), shape (M, B, *event)."""
         xi = noise["perturbation"]
-        return v + self.noise_std * (xi[:1] + xi[1:])
+        xi = xi[:1] + xi[1:]
+        return (v + xi).remainder(2) if self.energy.binary_visible else v + self.noise_std * xi
 
     def energy_differences(self, state: TrainState, v: Tensor, u: Tensor, noise: Any) -> Tensor:
         """Compute or estimate the differences between the free energies of data v and negatives u, shape (M, B).
@@ -159,6 +170,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
         n_lower_steps: The number K of steps on phi in each iteration.
         n_particles: The number L of latents drawn for each point.
         noise_std: The standard deviation sigma of the perturbation, in the units of v.
+        flip_probability: The probability with which a perturbation flips a bit, if v is binary.
         n_negatives: The number M of negatives of each v.
         w: The stabiliser w >= 0.
         lower_optimizer: The optimizer of phi in the lower level; that of the upper level if not given.
@@ -190,6 +202,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
         n_lower_steps: NonNegativeInt = 5,
         n_particles: PositiveInt = 5,
         noise_std: PositiveFloat = 1.0,
+        flip_probability: Fraction = 0.1,
         n_negatives: PositiveInt = 4,
         w: NonNegativeFloat = 1.0,
         lower_optimizer: Optimizer | None = None,
@@ -208,6 +221,7 @@ class LatentEnergyDiscrepancy(EnergyDiscrepancy):
                 lower_optimizer=lower_optimizer,
             ),
             noise_std=noise_std,
+            flip_probability=flip_probability,
             n_negatives=n_negatives,
             w=w,
             seed=seed,

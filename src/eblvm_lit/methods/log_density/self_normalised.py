@@ -13,6 +13,8 @@ from eblvm_lit.core.functional import Params, bind
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
+from eblvm_lit.methods.base import ROWS
 from eblvm_lit.methods.log_density.log_densities import ExactLogDensity, LogDensity
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.methods.parts import MethodParts
@@ -22,7 +24,6 @@ from eblvm_lit.optimizers.base import Optimizer
 
 __all__ = ["SelfNormalised", "SelfNormalisedMethod"]
 
-ROWS = 10_000  # the number of training examples that are loaded at a time to fit p_n
 N_START = 10  # the number of minibatches of samples of p_n from which the initial log Z is estimated
 
 
@@ -68,7 +69,7 @@ class SelfNormalisedMethod(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the energy has no such log-density.
+        ConfigError: If the energy has no such log-density, or if v is binary and p_n real or the reverse.
 
     Attributes:
         model: The energy together with the learned log Z.
@@ -88,6 +89,11 @@ class SelfNormalisedMethod(LossMethod):
         super().__init__(optimizer=optimizer, seed=seed, compile=compile)
         self.log_density: LogDensity = log_density or ExactLogDensity()
         self.log_density.check(energy)
+        if energy.binary_visible != noise_distribution.of_bits:
+            raise ConfigError(
+                f"{type(noise_distribution).__name__} does not draw the v of {type(energy).__name__}: use "
+                + ("noise_distribution=bernoulli." if energy.binary_visible else "noise_distribution=fitted_normal.")
+            )
         self.model = SelfNormalised(energy)
         self.noise_distribution = noise_distribution
         self.nu = nu

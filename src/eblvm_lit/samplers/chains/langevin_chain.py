@@ -10,7 +10,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import Tensor
 
 from eblvm_lit.core.ranges import Pair
-from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy, refuse_bits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chains.base import NegativePhase, State, energy_of
 from eblvm_lit.samplers.langevin import Langevin
@@ -69,7 +69,8 @@ class LangevinChain(NegativePhase):
         return chain
 
     def check(self, energy: Energy) -> None:
-        """Raise an error if the chain would have to move binary latents."""
+        """Raise an error if the chain would have to move binary units."""
+        refuse_bits(energy, "chain=langevin")
         if not energy.continuous and "h" in self.shapes(energy):
             raise ConfigError(
                 f"{type(energy).__name__} has binary latents, which Langevin dynamics cannot move: use chain=gibbs, or "

@@ -20,6 +20,8 @@ from eblvm_lit.networks.layers import local_batch_norms
 
 __all__ = ["StartChecks", "refuse_processes"]
 
+N_CHECKED = 1000  # the number of examples that are looked at
+
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +45,7 @@ class StartChecks(pl.Callback):
         refuse_processes(pl_module, data, trainer.world_size)
         refuse_unmoved(pl_module)
         if pl_module.parts.energy is not None:
+            refuse_grey(pl_module.parts.energy, data)
             refuse_shape(pl_module.parts.energy, data.as_float(data.splits.train[:1]).to(pl_module.device))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
@@ -113,6 +116,16 @@ def refuse_still(method: Method) -> None:
             )
         if norms and still:
             log.warning("Parameters of the group %s have no gradient and are not trained: %s.", name, ", ".join(still))
+
+
+def refuse_grey(energy: Energy, data: ArrayDataModule) -> None:
+    """Raise an error if the energy is one of binary v, and values of the first training examples are not 0 or 1."""
+    v = data.as_float(data.splits.train[:N_CHECKED])
+    if energy.binary_visible and not ((v == 0) | (v == 1)).all():
+        raise ConfigError(
+            f"The v of {type(energy).__name__} are bits, and the data have other values: set data.binarize=stochastic "
+            "or threshold for images, with data.value_range=unit, or choose another model."
+        )
 
 
 def refuse_shape(energy: Energy, v: Tensor) -> None:
