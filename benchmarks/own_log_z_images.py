@@ -76,14 +76,18 @@ def main() -> None:
     parser.add_argument("--words", default="", help="more words of the command line, for all trainings")
     parser.add_argument("--n-betas", type=int, default=400, help="number of temperatures of AIS")
     parser.add_argument("--n-chains", type=int, default=100, help="number of chains of AIS")
+    parser.add_argument("--list", action="store_true", help="only name the rows")
     given = parser.parse_args()
+    wanted = [(name, method) for name in given.data.split(",") for method in given.methods.split(",")]
+    if given.list:
+        print(*wanted, sep="\n")
+        return
     torch.set_num_threads(1)
     logging.getLogger("eblvm_lit").setLevel(logging.ERROR)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     ais = HamiltonianAIS(n_chains=given.n_chains, n_betas=given.n_betas)
-    for name in given.data.split(","):
-        for method in given.methods.split(","):
-            print(json.dumps(measured(name, method, ais, tuple(given.words.split()))), flush=True)
+    for name, method in wanted:
+        print(json.dumps(measured(name, method, ais, tuple(given.words.split()))), flush=True)
 
 
 if __name__ == "__main__":

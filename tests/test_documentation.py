@@ -491,7 +491,9 @@ def is_quoted(quote, sentence):
 
 
 def test_every_experiment_is_on_a_page_of_results():
-    text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients", "not_run"))
+    text = "".join(
+        (DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients", "yardsticks", "not_run")
+    )
     names = [path.stem for path in (CONF / "experiment").glob("[!_]*.yaml")]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 

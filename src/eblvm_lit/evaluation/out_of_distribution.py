@@ -201,7 +201,8 @@ class OutOfDistribution(
     Example:
         >>> from types import SimpleNamespace
         >>> from eblvm_lit.energies.grbm import GRBM
-        >>>         >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
+        >>> from eblvm_lit.methods.parts import MethodParts
+        >>> method = SimpleNamespace(parts=MethodParts(energy=GRBM(v_dim=2, h_dim=3)))
         >>> metric = OutOfDistribution(sets={"noise": UniformNoise()})
         >>> list(metric.compute(method, torch.zeros(5, 2), torch.Generator()))
         ['auroc_noise', 'aupr_noise', 'fpr95_noise']
