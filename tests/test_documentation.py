@@ -22,6 +22,7 @@ import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from PIL import Image
 
 import cases
 from eblvm_lit.cli.hints import refuse_unread
@@ -572,6 +573,11 @@ def workspace(tmp_path_factory):
     write_mnist(data)
     write_cifar10(data, 12)  # the numbers of images can be divided among four devices
     write_frey(data)
+    images = folder / "images"
+    images.mkdir()
+    for i in range(20):
+        pixels = torch.randint(256, (28, 28), generator=torch.Generator().manual_seed(i)).byte().numpy()
+        Image.fromarray(pixels).save(images / f"{i}.png")
     for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
         check_run(folder, [str(ROOT / "train.py"), *words, *SHORT])
     return folder
@@ -603,6 +609,7 @@ def resolved(word, folder):
     trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]
     for kind, latest in (("outputs", trained), ("multirun", newest(folder, "multirun/2*-*/*/"))):
         word = word.replace(f"{kind}/DATE/TIME", str(latest.relative_to(folder)))
+    word = word.replace("images=FOLDER", f"images={folder / 'images'}")
     return word.replace("../shared/data", str(folder / "data"))
 
 
@@ -661,6 +668,8 @@ def test_every_command_does_what_the_page_says(command, workspace):
     if "eval_weights=ema" in overrides:
         check_run(workspace, [str(ROOT / "train.py"), "callbacks=ema", *SHORT])
         overrides = [resolved("ckpt=...", workspace) if word.startswith("ckpt=") else word for word in overrides]
+    if any(word.startswith("images=") for word in overrides):
+        overrides += ["data.val_size=2"]  # the small data set has fewer images than the validation split of MNIST
     if name != "train.py" or {"--help", "--cfg"} & set(flags):
         check_run(workspace, [str(ROOT / name), *flags, *overrides], command.variables)
         return
