@@ -142,7 +142,7 @@ class GaussianPath(Path):
         self.std = energy.visible_std()
         # at inverse temperature beta, v given h has the mean b + beta h @ pull
         self.pull = (self.std.square().unsqueeze(-1) * self.U).T.contiguous()
-        gaussian = float(self.std.double().log().sum()) + 0.5 * self.std.numel() * math.log(2 * math.pi)
+        gaussian = float(self.std.detach().double().log().sum()) + 0.5 * self.std.numel() * math.log(2 * math.pi)
         self.log_z_base = gaussian + energy.h_dim * math.log(2)
 
     def start(self, n: int, generator: torch.Generator, *, exact: bool) -> None:
