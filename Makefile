@@ -42,7 +42,8 @@ schema: $(TRAIN) ## make conf/schema.json, by which editors complete and check t
 	$(BIN)/python conf/schema.py > conf/schema.json.new && mv conf/schema.json.new conf/schema.json
 
 docs: $(DOCS) ## build the pages of docs/ as a site in build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	$(BIN)/python docs/site/build.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -f build/mkdocs.yml
 
 docs-check: $(SLOW) ## run every command of README and docs/, shortened
 	$(BIN)/python -m pytest -m slow tests/test_documentation.py $(ARGS)

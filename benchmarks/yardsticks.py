@@ -27,9 +27,10 @@ from benchmarks.yardstick_training import SEED, for_minutes, train_field, train_
 from eblvm_lit.cli.compose import composed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import in_float64
-from eblvm_lit.draws.base import ImageSource
 from eblvm_lit.draws.cache import SampleCache
+from eblvm_lit.draws.given_images import GivenImages
 from eblvm_lit.errors import EblvmError
+from eblvm_lit.evaluation.criteria.class_shares import ClassShares
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import save
 from eblvm_lit.runs.instantiate import instantiate
@@ -56,13 +57,6 @@ SHIPPED = {"bidvl_mnist": 30.7, "bimdsm_mnist": 74.0, "vages_mnist": 56.0}
 DEEP = ("model=deep_toy", "method=ed")
 
 
-class Handed(ImageSource):
-    made: Tensor  # the images that images() returns
-
-    def images(self, method: Any, data: Any, n: int) -> Tensor:  # noqa: ARG002
-        return self.made[:n]
-
-
 class Images:
     """The comparison of models of MNIST by the features of a classifier.
 
@@ -72,12 +66,13 @@ class Images:
     names = ("real", "denoised", *TRAINED, "flow_matching", *SHIPPED)
     minutes = 60.0
     criteria = ("fd_classifier", "precision", "recall", "density", "coverage")
-    judged = ("rarest_class", "commonest_class", "too_bright")
-    columns = (*criteria, *judged, "parameters", "iterations", "minutes")
+    shares = ("rarest_class", "commonest_class")
+    columns = (*criteria, *shares, "too_bright", "parameters", "iterations", "minutes")
     quick = tuple(f"{METRIC}.{key}" for key in ("n_samples=100", "n_samples_at_validation=100", "features.n_steps=20"))
 
     def __init__(self, out: Path, minutes: float, overrides: tuple[str, ...]) -> None:
-        cfg = composed(["experiment=bimdsm_mnist", f"{METRIC}.criteria.mmd=null", *overrides])
+        shares = f"+{METRIC}.criteria.class_shares={{_target_: {ClassShares.__module__}.ClassShares}}"
+        cfg = composed(["experiment=bimdsm_mnist", f"{METRIC}.criteria.mmd=null", shares, *overrides])
         cfg.cache_dir = str(out / "cache")
         self.out = out
         self.train = partial(for_minutes, minutes=minutes)
@@ -85,27 +80,19 @@ class Images:
         self.data = instantiate(cfg.data, "data")
         self.n = self.metric.n_samples["test"]
         self.data.setup()
-        self.metric.images = Handed()
+        self.metric.images = GivenImages()
 
     def row(self, name: str) -> Row:
         images, model, cost = self.made(name)
         save(image_grid([[(name, images[:64])]], self.data.image_shape, columns=8), self.out / name)
-        self.metric.images.made = images
+        self.metric.images.given = images
         found = self.metric.evaluate(SimpleNamespace(device="cpu"), self.data, "test", torch.Generator())
         cost |= {"parameters": sum(map(Tensor.numel, model.parameters())), "seed": getattr(model, "seed", SEED)}
-        cost |= self.judge(images)
-        return {key: found[f"{key.removesuffix('_classifier')}_classifier"] for key in self.criteria} | cost
-
-    def judge(self, images: Tensor) -> Row:
-        """Compute the percentages of the rarest and the commonest class, and the number of images that are too bright.
-
-        An image is too bright if its mean value is larger than that of every training image.
-        """
-        logits = [self.metric.features.extract(some).logits for some in images[: self.n].split(500)]
-        shares = 100 * torch.cat(logits).argmax(1).bincount(minlength=10) / self.n
+        cost |= {key: 100 * found[f"{key}_classifier"] for key in self.shares}  # in percent
+        # an image is too bright if its mean value is larger than that of every training image
         light, known = (v.float().mean((1, 2, 3)) for v in (images[: self.n], self.data.splits.train))
-        found = float(shares.min()), float(shares.max()), int((light > known.max()).sum())
-        return dict(zip(self.judged, found, strict=True))
+        cost |= {"too_bright": int((light > known.max()).sum())}
+        return {key: found[f"{key.removesuffix('_classifier')}_classifier"] for key in self.criteria} | cost
 
     def made(self, name: str) -> tuple[Tensor, nn.Module, Row]:
         """Return images (uint8) for a row of the table, the module that drew them, and the cost of its training."""

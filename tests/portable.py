@@ -31,7 +31,7 @@ NUMBERS = [
 
 
 # The tests that depend on Hydra and OmegaConf, and the release candidates of both libraries.
-SHELL = ["cli", "training/loggers", "training/test_resume.py", "test_schema.py"]
+SHELL = ["cli", "runs/test_instantiate.py", "runs/test_resume.py", "training/loggers", "test_schema.py"]
 CANDIDATES = ("hydra-core>=1.4.0rc3", "omegaconf>=2.4.1rc1")
 
 

@@ -22,6 +22,7 @@ import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from PIL import Image
 
 import cases
 from eblvm_lit.cli.hints import refuse_unread
@@ -179,7 +180,9 @@ def check_script(name, words, tmp_path):
     if len(overrides) == 1 and (CONF / f"{overrides[0].replace('=', '/')}.yaml").is_file():
         return  # tests/cli/test_compose.py composes all experiments
     job = [*first_job(overrides), f"run_dir={tmp_path}"]
-    if name == "train.py":
+    own = [word for word in overrides if word.startswith(("images=", "images."))]  # keys of images of any program
+    if name == "train.py" or own:
+        job = [word for word in job if word not in own]
         cfg = configured(*job)
         refuse_unread(cfg, job)
         check_config(cfg)
@@ -489,7 +492,9 @@ def is_quoted(quote, sentence):
 
 
 def test_every_experiment_is_on_a_page_of_results():
-    text = "".join((DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients", "not_run"))
+    text = "".join(
+        (DOCS / f"{name}.md").read_text() for name in ("reproduction", "hypergradients", "yardsticks", "not_run")
+    )
     names = [path.stem for path in (CONF / "experiment").glob("[!_]*.yaml")]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
@@ -533,6 +538,18 @@ def test_the_site_can_draw_every_formula():
         mathml(r"\unheard x")
 
 
+def test_a_page_has_its_formulas_as_mathml_and_its_code_as_it_is():
+    pytest.importorskip("latex2mathml", reason="the site needs the extra docs")
+    drawn = runpy.run_path(str(DOCS / "site" / "formulas.py"))["drawn"]
+    code = "```bash\necho $HOME $PATH\n```\n\nUse `$a$`, ``$b` $c``, \\$5 or 5 $ and 6 $.\n"
+    assert drawn(code) == code
+    page = drawn("# Title\n\n$$E =\nv$$\n\nIt is $h$, not `$h$`.\n")
+    head, display, sentence = page.strip().split("\n\n")
+    assert head == "# Title"
+    assert re.fullmatch(r'<div class="formula"><math [^>]*display="block">.*</math></div>', display)
+    assert re.fullmatch(r'It is <span class="formula"><math [^>]*inline.*</math></span>, not `\$h\$`\.', sentence)
+
+
 # --- the same commands, shortened and run -----------------------------------------------------------------
 
 # A command is not run if one of its words ends like a key of this table, whose value is the reason.
@@ -556,6 +573,11 @@ def workspace(tmp_path_factory):
     write_mnist(data)
     write_cifar10(data, 12)  # the numbers of images can be divided among four devices
     write_frey(data)
+    images = folder / "images"
+    images.mkdir()
+    for i in range(20):
+        pixels = torch.randint(256, (28, 28), generator=torch.Generator().manual_seed(i)).byte().numpy()
+        Image.fromarray(pixels).save(images / f"{i}.png")
     for words in (["callbacks=ema"], ["-m", "seed=0,1"]):
         check_run(folder, [str(ROOT / "train.py"), *words, *SHORT])
     return folder
@@ -587,6 +609,7 @@ def resolved(word, folder):
     trained = newest(folder, "outputs/*/*/checkpoints/last.ckpt").parents[1]
     for kind, latest in (("outputs", trained), ("multirun", newest(folder, "multirun/2*-*/*/"))):
         word = word.replace(f"{kind}/DATE/TIME", str(latest.relative_to(folder)))
+    word = word.replace("images=FOLDER", f"images={folder / 'images'}")
     return word.replace("../shared/data", str(folder / "data"))
 
 
@@ -645,6 +668,8 @@ def test_every_command_does_what_the_page_says(command, workspace):
     if "eval_weights=ema" in overrides:
         check_run(workspace, [str(ROOT / "train.py"), "callbacks=ema", *SHORT])
         overrides = [resolved("ckpt=...", workspace) if word.startswith("ckpt=") else word for word in overrides]
+    if any(word.startswith("images=") for word in overrides):
+        overrides += ["data.val_size=2"]  # the small data set has fewer images than the validation split of MNIST
     if name != "train.py" or {"--help", "--cfg"} & set(flags):
         check_run(workspace, [str(ROOT / name), *flags, *overrides], command.variables)
         return

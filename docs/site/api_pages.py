@@ -1,14 +1,12 @@
-"""For mkdocs: one page for each module of the package, one for each folder, and one that lists the public names.
+"""The pages of the API: one for each module of the package, one for each folder, and one that lists the public names.
 
-mkdocstrings fills the pages with signatures and docstrings, which it reads without importing anything. A page begins
-with the files of conf/ that build its classes.
+mkdocstrings fills each line ``::: module`` with signatures and docstrings, which it reads without importing anything. A
+page begins with the files of conf/ that build its classes.
 """
 
 import ast
 import re
 from pathlib import Path
-
-from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "eblvm_lit"
@@ -16,8 +14,8 @@ STUB = PACKAGE / "__init__.pyi"
 TITLES = {"cli": "Command line", "utils": "Utilities"}
 
 
-def on_config(config):
-    """The API comes last in the navigation: the folders, each with its modules."""
+def navigation():
+    """The pages as the navigation has them: the folders, each with its modules."""
     folders = [
         {
             _title(folder): [
@@ -27,23 +25,20 @@ def on_config(config):
         }
         for folder in _folders()
     ]
-    config.nav.append({"API": [{"Public names": "api/index.md"}, *folders, {"Errors": "api/errors.md"}]})
-    return config
+    return [{"Public names": "api/index.md"}, *folders, {"Errors": "api/errors.md"}]
 
 
-def on_files(files, config):
-    """Add the pages, before their links are looked at."""
-    pages = {"api/index.md": _index(), "api/errors.md": "# Errors\n\n::: eblvm_lit.errors\n"}
+def pages():
+    """The text of each page by its path in the site."""
+    found = {"api/index.md": _index(), "api/errors.md": "# Errors\n\n::: eblvm_lit.errors\n"}
     for folder in _folders():
-        pages[page_of(folder / "__init__.py")] = _folder_page(folder)
-        pages |= {page_of(path): _module_page(path) for path in _modules(folder)}
-    for uri, text in pages.items():
-        files.append(File.generated(config, uri, content=text))
-    return files
+        found[page_of(folder / "__init__.py")] = _folder_page(folder)
+        found |= {page_of(path): _module_page(path) for path in _modules(folder)}
+    return found
 
 
 def page_of(path):
-    """The page of a module or of a folder, as a path inside docs/."""
+    """The page of a module or of a folder, as a path in the site."""
     inside = path.relative_to(PACKAGE).with_suffix("").as_posix()
     return f"api/{inside.removesuffix('__init__')}{'index' if inside.endswith('__init__') else ''}.md"
 

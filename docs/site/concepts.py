@@ -207,7 +207,7 @@ def choosing():
     yield from box(15, 190, 150, MODEL, "method=ed", "no score, no chain")
     yield from arrow((270, 136), (270, 190))
     yield from text(277, 168, "no")
-    yield from box(190, 190, 260, LOSS, "Is F(v) known?", "grbm, gaussian: yes; deep_toy: no")
+    yield from box(180, 190, 320, LOSS, "Is F(v) known?", "grbm, coupled_grbm, gaussian: yes; deep_toy: no")
     yield from arrow((230, 240), (230, 318))
     yield from text(237, 290, "yes")
     yield from box(80, 318, 190, MODEL, "method=dsm", "best likelihood: sm, ssm, cd")

@@ -5,8 +5,12 @@ the method of the base class.
 """
 
 import re
+import runpy
+from pathlib import Path
 
 import griffe
+
+drawn = runpy.run_path(str(Path(__file__).with_name("formulas.py")))["drawn"]
 
 MATH = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +.*| *(?=\n\1 ))$)*)", re.MULTILINE)
 ROLE = re.compile(r":(\w+):`([^`]+)`")
@@ -56,6 +60,7 @@ def _markdown(text, member, package):
     text = re.sub(r"^( *)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
     parts = VERBATIM.split(text)
     parts[::2] = [re.sub(r"\*(?=\S)|\[", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
+    parts[1::2] = [drawn(part) if part.startswith("$") else part for part in parts[1::2]]
     return "".join(parts)
 
 

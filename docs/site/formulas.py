@@ -1,4 +1,4 @@
-"""For mkdocs: TeX becomes MathML when the site is built, so that browsers show formulas without a script.
+"""TeX becomes MathML when the site is built, so that browsers show formulas without a script.
 
 A command that the converter does not know would stand in the formula with its backslash; the build fails instead.
 """
@@ -7,10 +7,14 @@ import html
 import re
 
 from latex2mathml.converter import convert
-from mkdocs.exceptions import PluginError
 
-# What pymdownx.arithmatex leaves of $...$ and $$...$$.
-FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+# Code, which stays as it is, and formulas: $$...$$ in a paragraph of its own, and $...$ within one.
+FORMULA = re.compile(
+    r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$|(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
+    r"|^(?P<indent> *)\$\$(?P<block>(?:(?!\n *\n).)+?)\$\$ *$"
+    r"|(?<!\\)\$(?!\s)(?P<inline>(?:\\.|(?!\n *\n)[^\\$])+?)(?<!\s)\$",
+    re.MULTILINE | re.DOTALL,
+)
 
 # A function's name, with the space that TeX puts beside it.
 NAME = re.compile(r"<(mi|mo)>([A-Za-z]{2,})</\1>")
@@ -26,18 +30,15 @@ FENCES = re.compile(
 LARGE = re.compile(r"<mo>(&#x0222B;|&#x02211;|&#x0220F;)</mo>")
 
 
-def on_page_content(content, page, **_):
-    """Replace the formulas of a page, of its own text and of the docstrings on it."""
+def drawn(markdown):
+    """Markdown whose formulas are MathML; a ValueError names a command that the converter does not know."""
 
     def replaced(match):
-        tag, tex = match[1], html.unescape(match[2]).strip()
-        try:
-            markup = mathml(tex, display="block" if tag == "div" else "inline")
-        except ValueError as error:
-            raise PluginError(f"{page.file.src_uri}: {error}") from error
-        return f'<{tag} class="formula">{markup}</{tag}>'
+        if match["block"]:
+            return f'{match["indent"]}<div class="formula">{mathml(match["block"].strip(), display="block")}</div>'
+        return f'<span class="formula">{mathml(match["inline"])}</span>' if match["inline"] else match[0]
 
-    return FORMULA.sub(replaced, content)
+    return FORMULA.sub(replaced, markdown)
 
 
 def plain(tex):

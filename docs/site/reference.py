@@ -164,7 +164,10 @@ def groups():
     """Each group with its options: what they are, their keys, and what they build."""
     text = (CONF / "hydra" / "help" / "train.yaml").read_text(encoding="utf-8").partition("template: |\n")[2]
     said = re.findall(r"^  (\w+): (.+)\n      ", text, re.MULTILINE)
-    said.append(("published", "settings of a pair of method and data; `method=M data=D` loads them by itself"))
+    own_settings = (
+        "settings of a pair of method and data, most of them from papers; `method=M data=D` loads them by itself"
+    )
+    said.append(("published", own_settings))
     parts = [
         f"# Groups and their options\n\n{HEAD}Each file of [conf/](../../conf) is an option of the group whose folder "
         "it lies in. The command line chooses it by `GROUP=OPTION`, or as the text below the heading says. The name of "
@@ -202,7 +205,7 @@ PAPERS = (
     ("Bao et al. 2020: BiSM", ("bism_",)),
     ("Bao et al. 2021: VaGES", ("vages_bias", "vages_cifar10", "vages_f", "vages_t")),
     ("Kan et al. 2022: BiDVL", ("bidvl_table",)),
-    ("Models of MNIST", ("bidvl", "bimdsm", "deep_mlp", "dual", "finish", "latent_prior", "lebm", "vae", "vages_dual")),
+    ("Models of MNIST", ("bidual", "bidvl", "bimdsm", "deep_mlp", "dual", "finish", "latent_prior", "lebm", "vae")),
     ("Binary images", ("rbm_", "dbm_")),
     ("Comparisons", ("hypergradient", "toy")),
 )
@@ -370,18 +373,19 @@ def keys(column=checked_column):
         head = ("key", *names)
         parts.append(f"## {title}\n\nWith `method={method}`:\n\n{table(head, rows)}".rstrip())
     parts[-1] += (
-        "\n\nSome pairs of method and data have published settings that differ from these "
-        "([published](groups.md#published))."
+        "\n\nSome pairs of method and data have settings of their own, most of them from papers, that differ from "
+        "these ([published](groups.md#published))."
     )
     rows = []
     for path in options("method"):
         node = own(path)
         rows.append((file_link(path), ", ".join(map(class_link, targets(node)[:1])), ", ".join(defaults(node))))
     parts.append(
-        "## Methods\n\nThe keys below `method.` that are plain values, with their defaults. The keys of a method's "
-        "parts are those of the groups [objective](groups.md#objective), [score](groups.md#score), "
-        "[hypergradient](groups.md#hypergradient), [particles](groups.md#particles) and [chain](groups.md#chain).\n\n"
-        + table(("`method=`", "class", "`method.KEY=`"), rows).rstrip()
+        "## Methods\n\nThe keys below `method.` that are plain values, with their defaults. For some data sets a "
+        "method has other defaults ([published](groups.md#published)); for example, `method=snl data=array` has "
+        "`n_proposals=5`. The keys of a method's parts are those of the groups [objective](groups.md#objective), "
+        "[score](groups.md#score), [hypergradient](groups.md#hypergradient), [particles](groups.md#particles) and "
+        "[chain](groups.md#chain).\n\n" + table(("`method=`", "class", "`method.KEY=`"), rows).rstrip()
     )
     return "\n\n".join(parts) + "\n"
 
@@ -430,7 +434,7 @@ def of_metric(key, part):
     names = ("n_samples", "n_samples_at_validation")
     sizes = ", ".join(f"`{name}={part[name]}`" for name in names if name in part)
     network = f" with {class_link(part['features']['_target_'])}" if "features" in part else ""
-    needed = loaded(part["_target_"]).needs
+    needed = loaded((part.get("images") or part)["_target_"]).needs
     return f"- `{key}`: {class_link(part['_target_'])}{network}{f' ({sizes})' if sizes else ''} needs {needed}."
 
 

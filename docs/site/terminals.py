@@ -70,6 +70,8 @@ if __name__ == "__main__":
         (IMAGES / "terminal_train.svg").write_text(text, encoding="utf-8")
     for sweep in sys.argv[1:]:
         words = ["-m", "eblvm_lit.reports", sweep, "--metric", "test/log_likelihood", "test/fisher"]
-        text = screen(f"python {' '.join(words)}", printed(*words, "--out", f"{sweep}/report"))
+        # The screen shows the command without --out, so that the output has to name the default folder of reports.
+        output = printed(*words, "--out", f"{sweep}/report").replace(f"{sweep}/report", "outputs/report")
+        text = screen(f"python {' '.join(words)}", output)
         (IMAGES / "terminal_report.svg").write_text(text, encoding="utf-8")
         page(ROOT / sweep / "report" / "report.html").save(IMAGES / "report_page.png", optimize=True)

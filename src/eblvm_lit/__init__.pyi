@@ -2,6 +2,7 @@
 
 from .cli.compose import train
 from .cli.estimator import EBLVM
+from .cli.image_evaluation import evaluate_images
 from .core.functional import bind, params_of
 from .core.noise_levels import NoiseRange
 from .data.array_files import ArrayFile
@@ -250,6 +251,7 @@ __all__ = [
     "VisibleQuadrature",
     "Warm",
     "bind",
+    "evaluate_images",
     "exact_log_partition",
     "from_pretrained",
     "load",

@@ -105,7 +105,7 @@ BUILDS = [
     f"kind=points data=array data.path={{files}}/points.npy figures@{FIGURES}=points",
     "kind=vectors data=array data.path={files}/vectors.npy",
     "kind=small_images data=array data.path={files}/x_32.npy",
-    "kind=large_images data=array data.path={files}/x_64.npy sizes.v_shape=[1,64,64]",
+    f"kind=large_images data=array data.path={{files}}/x_64.npy sizes.v_shape=[1,64,64] evaluation@{METRICS}=images",
     "kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
 ]
 ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]

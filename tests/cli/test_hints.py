@@ -181,7 +181,7 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
         ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
         ("logger=true", "logger needs the name of an option, not true: csv, mlflow, none,"),
         ("optimizer=0.01", "optimizer needs the name of an option, not 0.01: adam, sgd."),
-        ("model=null", "model needs the name of an option, not null: coupled_grbm,"),
+        ("model=null", "model needs the name of an option, not null: bernoulli_rbm, coupled_grbm,"),
         ("seed=3 data=3", "data needs the name of an option, not 3: array, celeba128,"),
         (
             "schedule@optimizer.schedule=null",

@@ -106,6 +106,25 @@ def test_a_strangers_configuration_may_name_modules_of_torch():
     assert isinstance(linear, torch.nn.Linear)
 
 
+def test_hydra_may_build_only_the_classes_that_were_checked(monkeypatch):
+    given = {}
+    monkeypatch.setattr("hydra.utils.execution_whitelist", lambda names, reset: (names, reset), raising=False)
+    monkeypatch.setattr("hydra.utils.instantiate", lambda node, **options: given.update(options))
+    instantiate({"a": [HONEST, {**HONEST}], "b": {"_target_": "torch.nn.ReLU"}}, "method")
+    names, is_complete = given["_execution_whitelist_"]
+    assert {*names} == {HONEST["_target_"], "torch.nn.ReLU", "torch.nn.modules.activation.ReLU"}
+    assert is_complete  # and not in addition to the list of hydra.main
+
+
+@pytest.mark.filterwarnings("error")  # Hydra 1.4 warns about a call without a list, and Hydra 1.5 refuses it
+@pytest.mark.parametrize("name", ["loggers.CSVLogger", "callbacks.EarlyStopping", "Trainer"])
+def test_classes_of_lightning_are_built_by_their_short_names(name, tmp_path):
+    arguments = {"CSVLogger": {"save_dir": str(tmp_path)}, "EarlyStopping": {"monitor": "x"}}
+    node = {"_target_": f"pytorch_lightning.{name}", **arguments.get(name.rpartition(".")[2], {"logger": False})}
+    built = instantiate(node, "part", LIBRARIES)
+    assert type(built).__name__ == name.rpartition(".")[2]
+
+
 def paths_of(function):
     """Return the arguments of a constructor that are paths, by their annotation or their name."""
     for name, argument in inspect.signature(function).parameters.items():

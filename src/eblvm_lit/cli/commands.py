@@ -42,6 +42,10 @@ def start(name: str, config_name: str) -> None:
             outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
         return outcome.value
 
+    if name == "evaluate" and any(word.startswith("images=") for word in sys.argv[1:]):
+        from eblvm_lit.cli.image_evaluation import main  # images are compared with a data set, without a checkpoint
+
+        return main(sys.argv[1:])
     if name == "train" and (words := fitting_words(sys.argv[1:])):
         print(SENTENCE % words[0])
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
@@ -66,7 +70,7 @@ def start(name: str, config_name: str) -> None:
 
 # Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them.
 train = partial(start, "train", "config")
-# Evaluate a checkpoint on the test split: eblvm-evaluate ckpt=PATH.
+# Evaluate a checkpoint on the test split, or images that any program has made: eblvm-evaluate ckpt=PATH|images=PATH.
 evaluate = partial(start, "evaluate", "evaluate")
 
 

@@ -20,6 +20,7 @@ from eblvm_lit.core.ranges import Fraction, Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.arrangement import CHANNELS, channels_first, labels_of, pixels_of
 from eblvm_lit.data.base import Splits, range_of
+from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import PixelData
 from eblvm_lit.data.readers import Names, Table, read
 from eblvm_lit.data.split_changes import as_integers
@@ -100,7 +101,7 @@ class ArrayFile(PixelData):
             that its units do not change if the file does.
         mean: The means m; None computes them.
         std: The standard deviations s; None computes them.
-        value_range, binarize, flip, batch_size, eval_batch_size, seed: As in the base class.
+        value_range, binarize, flip, held_out_classes, batch_size, eval_batch_size, seed: As in the base class.
 
     Raises:
         DataError: If a file is missing or cannot be used.
@@ -298,6 +299,13 @@ class ArrayFile(PixelData):
         return Names(self.key, self.label_key, columns, self.label_column, self.split_column)
 
     def _examples(self) -> Examples:
+        """Return the examples; those for training and for validation have none of the held-out classes."""
+        examples = self._all_examples()
+        facts = (examples.labels, self.held_out_classes, examples.class_names)
+        parts = cast(list[np.ndarray], without_classes(examples.parts, *facts))
+        return examples._replace(parts=parts, labels=examples.labels and without_classes(examples.labels, *facts))
+
+    def _all_examples(self) -> Examples:
         given = (self.train, self.val, self.test)
         if (self.path is None) == (self.train is None):
             raise ConfigError("data=array needs a file: set data.path, or data.train with data.val and data.test.")

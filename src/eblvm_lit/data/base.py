@@ -4,6 +4,7 @@
 # other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
 # of the subclass, and some names in such strings may be unknown there.
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -14,6 +15,7 @@ from pytorch_lightning import LightningDataModule
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.batches import BatchStream, Blocks, OrderedBatches, RepeatedBatches
+from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["ArrayDataModule", "BatchStream", "OrderedBatches", "Splits", "Window", "image_shape_of", "range_of"]
@@ -46,6 +48,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         image_shape: The shape (C, H, W) with which v is drawn as an image; None if v is not an image.
         bounds: The window ((x0, x1), (y0, y1)) in which densities are drawn; None if v is not a 2-D point.
         column_names: The names of the coordinates of v in figures; None for v_1, v_2, ....
+        class_names: The names of the labels 0, 1, ..., or of the attributes, if a label has several values; None if
+            they have no names.
+        held_out_classes: The labels or names of the classes that the training and the validation split leave out at
+            :meth:`setup`. In the test split, examples of these classes are outliers.
         iterations_per_batch: Number of minibatches per item of the training loader; above 1, an item is a list of
             minibatches.
         max_examples: Number of examples that each split keeps at :meth:`setup`, for a quick trial: the first ones. None
@@ -68,6 +74,8 @@ class ArrayDataModule(LightningDataModule, ABC):
     image_shape: ClassVar[tuple[int, int, int] | None] = None
     bounds: ClassVar[Window | None] = None
     column_names: ClassVar[tuple[str, ...] | None] = None
+    class_names: ClassVar[tuple[str, ...] | None] = None
+    held_out_classes: ClassVar[Sequence[int | str]] = ()
 
     batch_size: PositiveInt = 100
     eval_batch_size: PositiveInt = 1000
@@ -153,7 +161,9 @@ class ArrayDataModule(LightningDataModule, ABC):
             self.splits = splits
 
     def _kept(self, parts: Splits) -> Splits:
-        return Splits(*(rows[: self.max_examples] for rows in parts))
+        """Leave the held-out classes out of training and validation, and keep the first examples of each split."""
+        rest = without_classes(parts, self.load_labels(), self.held_out_classes, self.class_names)
+        return Splits(*(rows[: self.max_examples] for rows in rest))
 
     def _check(self, name: str, array: torch.Tensor) -> None:
         where = f"The {name} split of {type(self).__name__}"

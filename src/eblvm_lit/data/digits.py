@@ -1,8 +1,10 @@
 """The handwritten digits of 8 x 8 pixels in scikit-learn: real data that need no download."""
 
-from __future__ import annotations
-
+# There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
+# other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
+# of the subclass, and some names in such strings may be unknown there.
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -30,6 +32,7 @@ class Digits(BinarizableData):
     labels are the digits.
 
     Args:
+        held_out_classes: The digits that training and validation leave out. They remain in the test split, as outliers.
         binarize: How grey values become bits; see :class:`~eblvm_lit.data.images.BinarizableData`.
         batch_size, eval_batch_size, seed: As in the base class.
 
@@ -42,6 +45,8 @@ class Digits(BinarizableData):
 
     event_shape = (64,)
     image_shape = (1, 8, 8)
+
+    held_out_classes: Sequence[int | str] = ()
 
     def load(self) -> Splits:
         """Read the digits from scikit-learn's files and split them."""

@@ -79,7 +79,7 @@ class HubData(ArrayFile):
     def _where(self) -> str:
         return self.repo
 
-    def _examples(self) -> Examples:
+    def _all_examples(self) -> Examples:
         columns = None if self.columns is None else tuple(self.columns)
         source = Source(self.repo, self.name, self.revision, columns, self.label_column, self.size, self.channels)
         return _read(source, self.split_seed, (self.val_size, self.test_size))

@@ -6,9 +6,10 @@
 import functools
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import PositiveInt
@@ -97,11 +98,14 @@ class PixelData(BinarizableData):
         binarize: As in the base class.
         flip: Whether to mirror each training image horizontally with probability ½ at every iteration; which images are
             mirrored depends only on the seed and the iteration.
+        held_out_classes: The labels or names of the classes that training and validation leave out. They remain in the
+            test split, as outliers.
         batch_size, eval_batch_size, seed: As in the base class; the seed is also that of the flips.
     """
 
     value_range: ValueRange = "unit"
     flip: bool = False
+    held_out_classes: Sequence[int | str] = ()
 
     def as_float(self, batch: torch.Tensor) -> torch.Tensor:
         """Convert a batch of bytes to float32 values in ``value_range``; floats stay unchanged."""
@@ -149,9 +153,6 @@ class ImageDataModule(PixelData):
         eval_batch_size: Number of images in a validation or test batch.
         seed: Seed of the order of the training batches, and of the flips.
 
-    Attributes:
-        class_names: The names of the labels 0, 1, ...; or the names of the attributes, if a label has several values.
-
     Example:
         >>> class Ramps(ImageDataModule):
         ...     image_shape = (1, 1, 2)
@@ -167,8 +168,6 @@ class ImageDataModule(PixelData):
         >>> [data.augment(data.splits.train.clone(), t)[:, 0, 0, 0].tolist() for t in (0, 1, 0)]
         [[255, 0, 0, 255], [0, 255, 0, 255], [255, 0, 0, 255]]
     """
-
-    class_names: ClassVar[tuple[str, ...] | None] = None
 
     root: str | Path
     val_size: PositiveInt | Fraction = 10_000
@@ -233,8 +232,11 @@ class ImageDataModule(PixelData):
 
         Validation images that are also used for training come last among the training images.
         """
-        n = len(self.splits.train)
-        return min(n, len(self._images.train) - self._n_val) if split == "val" else n
+        if split != "val":
+            return len(self.splits.train)
+        n = len(self._images.train)
+        rows = self._kept(self._split(torch.arange(n), self._images.test)).train
+        return int((rows < n - self._n_val).sum())
 
 
 @dataclass(kw_only=True, eq=False)

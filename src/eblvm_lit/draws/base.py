@@ -66,7 +66,12 @@ class ImageSource(ABC):
         >>> from eblvm_lit.data.digits import Digits
         >>> Black().images(None, Digits(), 5).shape
         torch.Size([5, 1, 8, 8])
+
+    Attributes:
+        needs: A description of the data and the methods that the source supports, for the page of all metrics.
     """
+
+    needs = "images"
 
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the source can produce images of the method; by default, it can if the data are images."""

@@ -60,6 +60,8 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         (torch.Size([6, 1, 8, 8]), torch.uint8)
     """
 
+    needs = "images, and a model or a generator that can be sampled"
+
     def __init__(self, *, sampler: Sampler | Dynamics, cache_dir: str, langevin: Langevin | None = None) -> None:
         super().__init__(sampler=sampler, langevin=langevin)
         self.cache_dir = Path(cache_dir)

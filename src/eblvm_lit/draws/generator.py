@@ -48,6 +48,8 @@ class GeneratedImages(ImageSource):
         torch.Size([6, 1, 8, 8])
     """
 
+    needs = "images, and a method with a generator"
+
     def __init__(
         self, *, batch_statistics: bool = False, batch_size: PositiveInt = 100, langevin: Langevin | None = None
     ) -> None:

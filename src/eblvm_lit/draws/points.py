@@ -32,6 +32,8 @@ class PointSamples(DrawnAsTheRun, ImageSource):
         torch.Size([7, 2])
     """
 
+    needs = "vectors that are not images, and a model or a generator that can be sampled"
+
     def supports(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the data are not images and samples can be drawn from the model."""
         return data.image_shape is None and self.draws(method, data) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
@@ -13,14 +14,11 @@ from torch.nn.functional import interpolate
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.base import ArrayDataModule, image_shape_of
 from eblvm_lit.data.images import ValueRange, resample
-from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.base import ExampleMetric
 from eblvm_lit.evaluation.detection import detection
-from eblvm_lit.evaluation.outlier_score import has_outlier_score, outlier_score
+from eblvm_lit.evaluation.outlier_score import has_outlier_score, parts_at_levels, scores_to_rank
 from eblvm_lit.methods.base import Method
-from eblvm_lit.methods.parts import MethodParts
-from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = [
@@ -244,32 +242,13 @@ class OutOfDistribution(
             # outliers would change the numbers of the sets after it.
             return keyed_generator(generator.initial_seed(), *keys, device=generator.device)
 
-        def scores(parts: MethodParts, x: Tensor, name: str, generator: torch.Generator) -> Tensor:
-            found = outlier_score(parts, x, generator, n_particles=self.n_particles)
-            if found.isnan().any():
-                raise ConfigError(f"The energy of {name} is NaN for some examples, which therefore cannot be ranked.")
-            return found
-
         found = {}
-        for suffix, parts in self._at_levels(method.parts).items():
-            inside = scores(parts, v, "test data", keyed("data"))
+        for suffix, parts in parts_at_levels(method.parts, self.levels).items():
+            scores = functools.partial(scores_to_rank, parts, n_particles=self.n_particles)
+            inside = scores(v, keyed("data"))
             for name, outliers in self.sets.items():
                 own = keyed("outliers", name)
-                values = detection(inside, scores(parts, outliers.draw(v, own), f"the outliers {name!r}", own))
+                outside = scores(outliers.draw(v, own), own, name=f"the outliers {name!r}")
+                values = detection(inside, outside)
                 found |= {f"{key}_{name}{suffix}": value for key, value in values.items()}
-        return found
-
-    def _at_levels(self, parts: MethodParts) -> dict[str, MethodParts]:
-        """Return the parts of the method at each noise level, in a dict by the suffix of this level's metric names."""
-        found = {"": parts}
-        energy = parts.energy
-        if isinstance(energy, AtLevel | MarginalAtLevel):
-            for level in self.levels:
-                t = level * energy.every_level.noise_range.std**2
-                q = (
-                    PosteriorAtLevel(parts.posterior.inner, t)
-                    if isinstance(parts.posterior, PosteriorAtLevel)
-                    else None
-                )
-                found[f"_at_{level:g}"] = parts._replace(energy=energy.every_level.at_level(t), posterior=q)
         return found

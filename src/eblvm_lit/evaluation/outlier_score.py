@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -9,10 +10,13 @@ from torch import Tensor
 
 from eblvm_lit.draws.coding import encode
 from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.parts import MethodParts
+from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
 from eblvm_lit.posteriors.free_energy_bound import ROWS, free_energy_bound, has_free_energy_bound
 
-__all__ = ["has_outlier_score", "outlier_score"]
+__all__ = ["has_outlier_score", "outlier_score", "parts_at_levels", "scores_to_rank"]
 
 
 def has_outlier_score(parts: MethodParts) -> bool:
@@ -52,3 +56,56 @@ def outlier_score(parts: MethodParts, v: Tensor, generator: torch.Generator, *, 
         return -free_energy_bound(energy, parts.posterior, v, generator, n_particles=n_particles)
     with torch.no_grad():
         return torch.cat([-energy.energy(x, encode(parts, x)) for x in v.split(ROWS)])
+
+
+def scores_to_rank(
+    parts: MethodParts, v: Tensor, generator: torch.Generator, *, n_particles: int, name: str = "test data"
+) -> Tensor:
+    """Compute the scores of examples as :func:`outlier_score` does, and check that they can be ranked.
+
+    Args:
+        parts: The parts of the method.
+        v: Examples, shape (n, *event).
+        generator: Source of the posterior's latents, on v's device.
+        n_particles: Number of latents drawn per example for the bound.
+        name: What the examples are, for the message of the error.
+
+    Raises:
+        ConfigError: If a score is NaN; infinite values are allowed.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> v = torch.tensor([[0.0, torch.nan]])
+        >>> scores_to_rank(MethodParts(energy=GRBM(v_dim=2, h_dim=3)), v, torch.Generator(), n_particles=1)
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: The energy of test data is NaN for some examples, which ...
+    """
+    found = outlier_score(parts, v, generator, n_particles=n_particles)
+    if found.isnan().any():
+        raise ConfigError(f"The energy of {name} is NaN for some examples, which therefore cannot be ranked.")
+    return found
+
+
+def parts_at_levels(parts: MethodParts, levels: Sequence[float]) -> dict[str, MethodParts]:
+    """Return the parts of a method at each noise level, in a dict by the suffix of this level's metric names.
+
+    The parts themselves have an empty suffix. A method whose energy does not know the noise level has no other parts.
+
+    Args:
+        parts: The parts of the method.
+        levels: Further noise levels, in units of the data's variance.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> list(parts_at_levels(MethodParts(energy=GRBM(v_dim=2, h_dim=3)), [0.1]))
+        ['']
+    """
+    found = {"": parts}
+    energy = parts.energy
+    if isinstance(energy, AtLevel | MarginalAtLevel):
+        for level in levels:
+            t = level * energy.every_level.noise_range.std**2
+            q = PosteriorAtLevel(parts.posterior.inner, t) if isinstance(parts.posterior, PosteriorAtLevel) else None
+            found[f"_at_{level:g}"] = parts._replace(energy=energy.every_level.at_level(t), posterior=q)
+    return found

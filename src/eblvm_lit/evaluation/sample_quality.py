@@ -16,11 +16,17 @@ from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.features.reference import ReferenceImages
 from eblvm_lit.evaluation.features.sets import FeatureSet, collect
 from eblvm_lit.methods.base import Method
+from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["SampleQuality"]
 
 
-class SampleQuality(Metric):
+class SampleQuality(
+    Metric,
+    emits={
+        "classifier_version": Quantity(0, "", "the version of the package's classifier, if that is the network used")
+    },
+):
     """Criteria such as FID that compare a model's images with data, computed from the features of one network.
 
     Each image passes through the network once, for all criteria. The names of the numbers show which network is used:
@@ -37,7 +43,7 @@ class SampleQuality(Metric):
         n_samples_at_validation: Number of the model's images at each validation.
     """
 
-    needs = "images (the metric `points` needs vectors), and a model or a generator that can be sampled"
+    needs = "what its source of images needs"  # the page of all metrics shows `needs` of the source instead
     collective = True
 
     def __init__(
@@ -97,7 +103,8 @@ class SampleQuality(Metric):
         samples = collect(
             self.features, lambda i: images[i], n, device=method.device, rows=self.rows, logits=self.logits
         )
-        found: dict[str, float] = {}
+        version = self.features.version
+        found: dict[str, float] = {} if version is None else {f"{self.features.name}_version": version}
         for criterion in self.criteria.values():
             found |= criterion.compute(samples, reference, self.features.titles)
         return found

@@ -88,12 +88,16 @@ def instantiate(node: Any, path: str, packages: Sequence[str] = (), kind: type |
     """
     plain = to_plain(node, path)
     refuse_interpolations(plain, path)
-    part = check_arguments(plain, _resolver(path, packages), functools.partial(typed_key, node, path))
+    resolve = _resolver(path, packages)
+    checked: dict[str, type] = {}
+    key_of = functools.partial(typed_key, node, path)
+    part = check_arguments(plain, lambda name: checked.setdefault(name, resolve(name)), key_of)
     if kind is not None and not isinstance(part, kind):
         raise ConfigError(f"{path} must be a {kind.__name__}, not {type(part).__name__}: see {kind.__module__}.")
-    # Hydra 1.4 needs a list of packages whose classes it may build; Hydra 1.3 has no such argument
-    whitelist = {"_execution_whitelist_": [f"{package}.*" for package in (OWN, "torch.nn", *packages)]}
-    allowed = whitelist if hasattr(hydra.utils, "execution_whitelist") else {}
+    # Hydra 1.4 takes a list of what it may build: the classes checked above, each also by the name of its own module
+    names = [*checked, *(f"{target.__module__}.{target.__qualname__}" for target in checked.values())]
+    whitelist = getattr(hydra.utils, "execution_whitelist", None)  # None in Hydra 1.3
+    allowed = {"_execution_whitelist_": whitelist(names, reset=True)} if whitelist else {}
     try:
         return hydra.utils.instantiate(plain, _convert_="all", **allowed) if isinstance(plain, dict | list) else plain
     except (InstantiationException, *UNFIT) as error:

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 import torch
 
+from eblvm_lit.evaluation.criteria.class_shares import ClassShares
 from eblvm_lit.evaluation.criteria.density_coverage import DensityCoverage
 from eblvm_lit.evaluation.criteria.frechet_distance import FrechetDistance
 from eblvm_lit.evaluation.criteria.inception_score import InceptionScore
@@ -172,3 +173,12 @@ def test_precision_and_recall_are_those_of_torch_fidelity_and_include_ties():
     whole = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square().round()
     radii = torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist").square().round().kthvalue(4).values
     assert ours(x / 16, y / 16)["precision"] == float((whole <= radii).any(1).double().mean()) == 0.9025
+
+
+def test_shares_of_classes_count_the_largest_logit_and_classes_without_a_sample():
+    labels = torch.tensor([2] * 5 + [1] * 3 + [0, 0])
+    logits = torch.ones(10, 4).scatter(1, labels[:, None], 3.0)
+    found = ClassShares().compute(set_of(normal(10, 2), logits), set_of(normal(10, 2)), TITLES)
+    assert found == pytest.approx({"rarest_class": 0, "commonest_class": 0.5})
+    found = ClassShares().compute(set_of(normal(10, 2), logits[:, :3]), set_of(normal(10, 2)), TITLES)
+    assert found == pytest.approx({"rarest_class": 0.2, "commonest_class": 0.5})

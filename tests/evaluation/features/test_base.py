@@ -1,5 +1,8 @@
 """Tests of networks whose features compare samples with data: their values, weights and cached features."""
 
+import os
+import subprocess
+import sys
 from itertools import product
 from pickle import UnpicklingError
 
@@ -201,6 +204,73 @@ def test_the_classifier_is_a_function_of_its_seed_and_trained_once(trained, digi
     again = classifier(trained.cache_dir)
     again.prepare(digits)
     assert (again.fingerprint, again.accuracy) == (trained.fingerprint, trained.accuracy)
+
+
+@pytest.fixture(scope="module", params=[32, 16], ids=["32 pixels", "16 pixels"])
+def shipped(request):
+    """Return the classifier of the package for MNIST of one size, and scikit-learn's digits in that size."""
+    digits = loaded(eb.Digits())
+    images = as_images(digits, torch.cat(tuple(digits.splits))).float()
+    # MNIST's digits have an edge of 6 of 32 pixels at each side
+    side = 20 * request.param // 32
+    larger = nn.functional.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
+    images = nn.functional.pad(larger, [(request.param - side) // 2] * 4).round().byte()
+    data = eb.MNIST(root="nowhere", size=request.param)
+    data.splits = Splits(*(images[i::3] for i in range(3)))
+    data.labels = Splits(*(torch.cat(tuple(digits.labels))[i::3] for i in range(3)))
+    return ClassifierFeatures(cache_dir="nowhere", version=1), data
+
+
+def test_the_classifier_of_mnist_is_part_of_the_package_and_knows_other_digits(shipped, monkeypatch):
+    monkeypatch.setattr("eblvm_lit.evaluation.features.classifier.fit", None)  # so that training would fail
+    (features, data) = shipped
+    features.prepare(data)
+    found = features.extract(data.splits.train)
+    right = found.logits.argmax(-1) == data.labels.train
+    assert features.version == 1
+    assert features.accuracy > 0.98
+    assert right.double().mean() > 0.6
+
+
+FEATURES_OF_A_RAMP = """
+import sys
+import torch
+from safetensors.torch import load_file
+from eblvm_lit.networks.image_classifier import ImageClassifier
+
+network = ImageClassifier(v_shape=[1, 32, 32], n_classes=10)
+network.load_state_dict(load_file(sys.argv[1]))
+images = torch.linspace(-1, 1, 1024).view(1, 1, 32, 32) * torch.tensor([1.0, 0.5, -1.0]).view(3, 1, 1, 1)
+with torch.no_grad():
+    torch.save((torch.backends.cpu.get_cpu_capability(), network(images)[0]), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_features_of_the_shipped_classifier_are_equal_on_two_instruction_sets(tmp_path):
+    path = ClassifierFeatures(cache_dir="nowhere", version=1).shipped(eb.MNIST(root="nowhere"))
+    kinds = {"a": {}, "b": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}}
+    for name, options in kinds.items():
+        words = [sys.executable, "-c", FEATURES_OF_A_RAMP, str(path), str(tmp_path / name)]
+        subprocess.run(words, env={**os.environ, **options}, check=True)
+    (first, rows), (second, others) = (torch.load(tmp_path / name) for name in kinds)
+    if first == second:
+        pytest.skip(f"this machine has only the instructions {first}")
+    assert rows.std() > 0.1
+    torch.testing.assert_close(rows, others, rtol=0, atol=1e-3)
+
+
+def test_other_settings_data_and_sizes_have_a_classifier_of_their_own(shipped, tmp_path):
+    (_, data) = shipped
+    for options in ({"version": None}, {"version": 1, "seed": 1}, {"version": 1, "n_steps": 999}):
+        assert not ClassifierFeatures(cache_dir=str(tmp_path), **options).shipped(data).exists()
+    whole = ClassifierFeatures(cache_dir=str(tmp_path), version=1, batch_size=7)
+    assert whole.shipped(data).exists()  # the size of a batch in evaluation changes nothing
+    for other in (eb.MNIST(root="nowhere", size=8), eb.FashionMNIST(root="nowhere", size=data.size)):
+        assert not whole.shipped(other).exists()
+    trained_here = classifier(tmp_path, n_steps=3, version=1)
+    trained_here.prepare(data)
+    assert trained_here.version is None
 
 
 def test_a_classifier_needs_class_labels_and_not_attributes(digits, tmp_path):

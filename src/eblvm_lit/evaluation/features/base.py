@@ -49,6 +49,7 @@ class FeatureExtractor(ABC):
         batch_size: Number of images passed through the network at a time.
         classifies: Whether the network returns class logits; final only after :meth:`prepare`.
         fingerprint: A digest of the network's weights, in hexadecimal digits; set by :meth:`prepare`.
+        version: The version of weights that are part of the package; None for others. Set by :meth:`prepare`.
     """
 
     name: str
@@ -58,10 +59,19 @@ class FeatureExtractor(ABC):
     batch_size: int
     classifies: bool = True
     fingerprint: str = ""
+    version: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         WORDS.extend([cls.titles._asdict()] if hasattr(cls, "titles") else [])
+
+    def lacking(self, data: ArrayDataModule) -> str:
+        """Return a few words on what is not at hand of that which :meth:`prepare` needs; empty if nothing is lacking.
+
+        Args:
+            data: The reference data, after ``setup``.
+        """
+        return ""
 
     @abstractmethod
     def prepare(self, data: ArrayDataModule) -> None:

@@ -95,16 +95,26 @@ class LocalNetwork(FeatureExtractor):
         self.network = self.build(content).float().requires_grad_(False).eval()
         self.fingerprint = found[:16]
 
+    def _places(self) -> list[Path]:
+        """Return the paths at which the weights may be."""
+        if self.weights is not None:
+            return [Path(self.weights).expanduser()]
+        name = self.url.rsplit("/", 1)[-1]
+        return [Path(self.cache_dir).expanduser().absolute() / name, Path(torch.hub.get_dir()) / "checkpoints" / name]
+
+    def lacking(self, data: ArrayDataModule) -> str:
+        """Return the words that there are no weights, or nothing; see :meth:`FeatureExtractor.lacking`."""
+        places = self._places()
+        return "" if any(path.is_file() for path in places) else f"the weights of {self.label} are not at {places[0]}"
+
     def find(self) -> Path:
         """Return the path of the weights: the user's file, a file in ``cache_dir`` or torch's hub, or a downloaded one.
 
         Raises:
             DataError: If there is no such file, and it cannot be downloaded.
         """
-        name = self.url.rsplit("/", 1)[-1]
-        target = Path(self.cache_dir).expanduser().absolute() / name
-        places = [target, Path(torch.hub.get_dir()) / "checkpoints" / name]
-        for path in places if self.weights is None else [Path(self.weights).expanduser()]:
+        target = self._places()[0]
+        for path in self._places():
             if path.is_file():
                 return path
         if self.weights is not None:

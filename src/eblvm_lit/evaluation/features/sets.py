@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import NamedTuple, cast
@@ -12,9 +13,12 @@ from torch import Tensor
 from eblvm_lit.core.ranks import gather_objects, rank_and_size
 from eblvm_lit.evaluation.features.base import FeatureExtractor
 from eblvm_lit.evaluation.frechet import Gaussian, Moments
+from eblvm_lit.utils.printing import say
 from eblvm_lit.utils.progress import progress_bar
 
-__all__ = ["FeatureSet", "collect"]
+__all__ = ["FeatureSet", "collect", "cost_of"]
+
+LONG = 60  # the number of seconds from which on the time and the memory of a network's features are told beforehand
 
 
 class FeatureSet(NamedTuple):
@@ -37,7 +41,8 @@ def collect(
 ) -> FeatureSet:
     """Pass n images through a network, and collect the statistics of its features.
 
-    Each of R processes computes every R-th batch; all processes return the statistics of all images.
+    Each of R processes computes every R-th batch; all processes return the statistics of all images. If this takes
+    long, a line tells the time and the memory after the first batch.
 
     Args:
         features: The network, after ``prepare``.
@@ -57,7 +62,8 @@ def collect(
     # Use the same batches as a single process does: the last digits of an image's features depend on its batch.
     batches = torch.arange(n).split(features.batch_size)[rank::size]
     with progress_bar(f"features of {features.name}", sum(map(len, batches)), visible=rank == 0) as on_step:
-        for numbers in batches:
+        began = time.monotonic()
+        for i, numbers in enumerate(batches):
             found = features.extract(fetch(numbers).to(device))
             moments.update(found.rows)
             if rows:
@@ -65,7 +71,23 @@ def collect(
             if logits:
                 classes.append(cast(Tensor, found.logits).cpu())
             on_step(len(numbers))
+            if i == rank == 0 and (seconds := (time.monotonic() - began) * len(batches)) >= LONG:
+                say(cost_of(features.name, n, features.dim, seconds=seconds, rows=rows))
     return FeatureSet(n, moments.gaussian(), _gather(kept) if rows else None, _gather(classes) if logits else None)
+
+
+def cost_of(name: str, n: int, dim: int, *, seconds: float, rows: bool) -> str:
+    """Return a line with the time that n images take, and the memory that their features of D values need.
+
+    The memory is that of the sums for the covariance, 16 D² bytes, and of the n D features in float32, if they are
+    kept. Criteria that compare each sample with each example need twice as much again, in float64.
+
+    Example:
+        >>> cost_of("inception", 50_000, 2048, seconds=5400, rows=True)
+        'features of inception: 50,000 images take about 90 minutes, and 455 MiB of memory'
+    """
+    mib = (16 * dim**2 + (4 * n * dim if rows else 0)) / 2**20
+    return f"features of {name}: {n:,} images take about {seconds / 60:.0f} minutes, and {mib:,.0f} MiB of memory"
 
 
 def _gather(own: list[Tensor]) -> Tensor:
