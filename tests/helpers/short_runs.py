@@ -12,6 +12,8 @@ BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
 ERROR = "callbacks.evaluation.metrics.hypergradient_error"
 PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5}
 SHORTER = {
+    "dual_mnist_small": ["data.val_size=2"],
+    "bidual_mnist_small": ["data.val_size=2"],
     "toy_comparison": [
         "sampler.n_steps=2",
         *(f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()),
