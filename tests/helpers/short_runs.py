@@ -11,9 +11,11 @@ GAN = ["method=sngan", "data=cifar10", "model.network.widths=[2,2,2,2]", "genera
 BIAS = "callbacks.evaluation.metrics.hypergradient_bias"
 ERROR = "callbacks.evaluation.metrics.hypergradient_error"
 PLANE = {"quadrature.n_cells": 6, "quadrature.n_nodes": 5}
+FD = "callbacks.evaluation.metrics.fd_classifier"
+FEW_IMAGES = ["data.val_size=2", f"{FD}.n_samples=20", f"{FD}.n_samples_at_validation=20"]
 SHORTER = {
-    "dual_mnist_small": ["data.val_size=2"],
-    "bidual_mnist_small": ["data.val_size=2"],
+    "dual_mnist_small": FEW_IMAGES,
+    "bidual_mnist_small": FEW_IMAGES,
     "toy_comparison": [
         "sampler.n_steps=2",
         *(f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()),
