@@ -17,9 +17,11 @@ from torch.distributions import Bernoulli, Distribution, Independent, Normal, re
 
 import eblvm_lit as eb
 from eblvm_lit.core.noise_levels import NoiseRange
-from eblvm_lit.energies.inner_product import InnerProductEnergy, InnerProductLatentEnergy
+from eblvm_lit.energies.harmonium import DeepHarmonium
+from eblvm_lit.energies.inner_product import InnerProductEnergy, InnerProductHarmonium, InnerProductLatentEnergy
 from eblvm_lit.energies.noise_conditional import (
     NoiseConditionalEnergy,
+    NoiseConditionalExactLatents,
     NoiseConditionalFreeEnergy,
 )
 from eblvm_lit.energies.spectral import JointSpectralEnergy
@@ -284,6 +286,18 @@ def grbm_at_every_level(n_inputs=V_DIM):
     return NoiseConditionalFreeEnergy(energy=inner, v_shape=[n_inputs - 1], noise_range=NoiseRange(mean=0.3, std=1.4))
 
 
+def harmonium(n_inputs=V_DIM, continuous=True):
+    network = eb.MLP(sizes=[n_inputs, 5, 4])
+    return DeepHarmonium(network=network, h_dim=H_DIM, continuous=continuous)
+
+
+def harmonium_at_every_level(n_inputs=V_DIM, continuous=True):
+    """Return an energy of n_inputs - 1 noised coordinates and their noise level, with latents of a known posterior."""
+    levels = NoiseRange(mean=0.3, std=1.4)
+    inner = harmonium(n_inputs, continuous)
+    return NoiseConditionalExactLatents(energy=inner, v_shape=[n_inputs - 1], noise_range=levels)
+
+
 NOISED = (17,)  # the shape of an image of 4 x 4 pixels with its noise level
 
 
@@ -334,6 +348,13 @@ ENERGIES = [
     energy_case(
         "inner-product-latent", lambda: InnerProductLatentEnergy(network=tiny_mixer(), h_dim=H_DIM), 0.3, NOISED
     ),
+    energy_case(
+        "inner-product-harmonium", lambda: InnerProductHarmonium(network=tiny_mixer(), h_dim=H_DIM), 0.3, NOISED
+    ),
+    energy_case("harmonium", harmonium, 0.8),
+    replace(energy_case("harmonium-bits", lambda: harmonium(continuous=False), 0.8), binary=True),
+    energy_case("harmonium-at-every-level", harmonium_at_every_level, 0.8),
+    energy_case("at-level-harmonium", lambda: harmonium_at_every_level(V_DIM + 1).at_level(0.5), 0.8),
     energy_case("at-level", lambda: at_every_level(V_DIM + 1).at_level(0.5)),
     replace(energy_case("at-level-grbm", lambda: grbm_at_every_level(V_DIM + 1).at_level(0.5)), binary=True),
     energy_case("deep-visible-terms", lambda: deep_latent(tiny_mlp(), visible_head="quadratic", reference_std=0.7)),

@@ -68,7 +68,9 @@ def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
 
 def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
     folders = [path for path in PRETRAINED.iterdir() if path.is_dir() and path.name != "__pycache__"]
-    assert {path.name for path in folders} == {"bidvl_mnist", "bimdsm_mnist", "grbm_digits", "vages_mnist"}
+    assert {path.name for path in folders} == {
+        *("bidvl_mnist", "bimdsm_mnist", "dual_mnist", "grbm_digits", "vages_mnist")
+    }
     for folder in folders:
         assert {path.name for path in folder.iterdir()} == {*FILES}
         assert (folder / WEIGHTS).stat().st_size < 8_000_000
@@ -77,9 +79,14 @@ def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
 
 # For each model: how many samples are drawn, and the largest allowed ratio of their classifier distance to the distance
 # on the model's card, which was computed from 10,000 samples. Only 500 samples are drawn from the models with chains,
-# because 10,000 would take an hour. The distance of 500 samples is larger: it was 1.20 times (bimdsm_mnist) and 1.10
-# times (vages_mnist) the card's when the cards were made.
-DISTANCES = {"bidvl_mnist": (10_000, 1.2), "bimdsm_mnist": (500, 1.4), "vages_mnist": (500, 1.3)}
+# because 10,000 would take an hour, or 12 minutes (dual_mnist). The distance of 500 samples is larger: it was 1.20 times
+# (bimdsm_mnist), 1.10 times (vages_mnist) and 1.65 times (dual_mnist) the card's when the cards were made.
+DISTANCES = {
+    "bidvl_mnist": (10_000, 1.2),
+    "bimdsm_mnist": (500, 1.4),
+    "dual_mnist": (500, 1.9),
+    "vages_mnist": (500, 1.3),
+}
 
 
 class Given(ImageSource):

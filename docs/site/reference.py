@@ -205,7 +205,7 @@ PAPERS = (
     ("Bao et al. 2020: BiSM", ("bism_",)),
     ("Bao et al. 2021: VaGES", ("vages_bias", "vages_cifar10", "vages_f", "vages_t")),
     ("Kan et al. 2022: BiDVL", ("bidvl_table",)),
-    ("Models of MNIST", ("bidual", "bidvl", "bimdsm", "deep_mlp", "dual", "finish", "latent_prior", "lebm", "vae")),
+    ("Models of MNIST", ("bidual", "bidvl", "bimdsm", "deep_mlp", "dual", "finish", "harm", "latent", "lebm", "vae")),
     ("Binary images", ("rbm_", "dbm_")),
     ("Comparisons", ("hypergradient", "toy")),
 )

@@ -25,10 +25,15 @@ from .energies.deep import DeepEnergy, DeepLatentEnergy, DeepVectorEnergy
 from .energies.deep_boltzmann import DeepBoltzmannMachine
 from .energies.gaussian_latent import GaussianLatentModel
 from .energies.grbm import GRBM
+from .energies.harmonium import DeepHarmonium, Harmonium
 from .energies.latent_prior import LatentPriorEnergy
 from .energies.log_partition import exact_log_partition
 from .energies.mlp_energy import MLPEnergy
-from .energies.noise_conditional import NoiseConditionalEnergy, NoiseConditionalFreeEnergy
+from .energies.noise_conditional import (
+    NoiseConditionalEnergy,
+    NoiseConditionalExactLatents,
+    NoiseConditionalFreeEnergy,
+)
 from .energies.perturbed import PerturbedGRBM
 from .energies.quadrature import QuadratureMarginal
 from .energies.spectral import SpectralEnergy
@@ -158,6 +163,7 @@ __all__ = [
     "DataError",
     "DeepBoltzmannMachine",
     "DeepEnergy",
+    "DeepHarmonium",
     "DeepLatentEnergy",
     "DeepVectorEnergy",
     "DiffusiveGibbs",
@@ -184,6 +190,7 @@ __all__ = [
     "GibbsEnergy",
     "GibbsLangevin",
     "HamiltonianAIS",
+    "Harmonium",
     "Hypergradient",
     "HypergradientStep",
     "ImageFolder",
@@ -212,6 +219,7 @@ __all__ = [
     "Moons",
     "NetworkGaussianPosterior",
     "NoiseConditionalEnergy",
+    "NoiseConditionalExactLatents",
     "NoiseConditionalFreeEnergy",
     "NoiseConditionalPosterior",
     "NoiseRange",

@@ -37,6 +37,8 @@ RUNS = [
     "method=cd data=digits model=perturbed_grbm model.h_dim=3 chain=langevin",
     "method=dsm data=line_blobs model=grbm score=exact optimizer=sgd schedule@optimizer.schedule=step",
     "method=dual data=two_spirals objective=dual",
+    "method=dual data=moons model=harmonium",
+    f"method=dual data=mnist {SMALL} data.size=8 model=harmonium_mixer {' '.join(MIXER)}",
     "method=levels data=rings",
     f"method=bidual {ONE} data=swiss_roll model=noise_conditional",
     f"method=vages_dual {ONE} data=moons posterior=noise_conditional sampler=probability_flow",

@@ -16,6 +16,7 @@ FEW_IMAGES = ["data.val_size=2", f"{FD}.n_samples=20", f"{FD}.n_samples_at_valid
 SHORTER = {
     "dual_mnist_small": FEW_IMAGES,
     "bidual_mnist_small": FEW_IMAGES,
+    "harmonium_mnist_small": FEW_IMAGES,
     "toy_comparison": [
         "sampler.n_steps=2",
         *(f"callbacks.evaluation.metrics.{key}={value}" for key, value in PLANE.items()),

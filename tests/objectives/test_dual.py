@@ -122,3 +122,22 @@ def test_levels_of_a_minibatch_are_uniform_in_their_logarithm():
 def test_levels_in_the_wrong_order_are_refused():
     with pytest.raises(eb.ConfigError, match="not below the largest"):
         Dual(noise_range=NoiseRange(smallest=1.0, largest=0.1))
+
+
+def test_levels_can_have_a_peak():
+    levels = NoiseRange(smallest=1e-3, largest=1e4, std=0.275)
+    objective = Dual(noise_range=levels, focus_width=2.5)
+    position = torch.linspace(0, 1, 100_001)
+    log_level = objective.log_level(position)
+    torch.testing.assert_close(log_level[[0, -1]].exp(), torch.tensor([levels.t_min, levels.t_max]))
+    # The density of log t is the slope of its distribution function: that of a Cauchy distribution, cut off.
+    peak = 2 * math.log(0.275) - 1
+    cauchy = torch.distributions.Cauchy(peak, 2.5)
+    ends = cauchy.cdf(log_level[[0, -1]])
+    torch.testing.assert_close((cauchy.cdf(log_level) - ends[0]) / (ends[1] - ends[0]), position)
+    uniform = Dual(noise_range=levels)
+    torch.testing.assert_close(
+        Dual(noise_range=levels, focus_width=1e6).log_level(position), uniform.log_level(position)
+    )
+    noise = objective.noise(torch.zeros(64, 3), (), keyed_generator(0, "test"))
+    assert ((noise["log_level"] - peak).abs() < 2.5).double().mean() > 0.5  # 0.30 of a uniform distribution

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import eblvm_lit as eb
-from cases import ENERGIES, VISIBLE_ENERGIES, at_every_level
+from cases import ENERGIES, VISIBLE_ENERGIES, at_every_level, harmonium_at_every_level
 from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel, NoiseConditionalFreeEnergy
@@ -279,9 +279,9 @@ def test_every_sampler_does_what_it_is_asked_or_says_why_not(case):
         return
     # Gibbs chains cannot be conditioned on latents. Only Gibbs chains and GibbsLangevin need p(h|v).
     known = isinstance(energy, eb.ConditionalEnergy)
-    # The probability flow needs a model of every level, and a joint energy that is given h, or a free energy.
+    # The probability flow needs a model of every level, and without given latents also a free energy.
     levels = isinstance(energy, AtLevel | MarginalAtLevel)
-    assert done["visible"] == done["between"] == 7 + known + isinstance(energy, AtLevel)
+    assert done["visible"] == done["between"] == 7 + known + levels
     assert done["inpaint at h"] == 7 + known + levels
     assert done["inpaint"] == (8 if known else 6) + isinstance(energy, MarginalAtLevel)
     assert done["sample"] >= (6 if known else 4)
@@ -341,9 +341,10 @@ def test_corrections_leave_the_distribution_given_kept_coordinates_invariant():
     assert moved[:, 0].var() == pytest.approx(float(total), rel=5 * math.sqrt(2 / N))
 
 
-def test_the_flow_given_latents_follows_the_energy_at_these_latents_and_every_level():
+@pytest.mark.parametrize("make", [at_every_level, harmonium_at_every_level])
+def test_the_flow_given_latents_follows_the_energy_at_these_latents_and_every_level(make):
     torch.manual_seed(0)
-    model = at_every_level().double()
+    model = make().double()
     h = torch.randn(4, model.h_dim, dtype=DOUBLE)
     flow = ProbabilityFlow(n_steps=8)
     noise = SampleNoise(3, range(4))

@@ -16,9 +16,11 @@ __all__ = [
     "ConditionalEnergy",
     "Energy",
     "EnergyAt",
+    "ExactLatentEnergy",
     "FeatureEnergy",
     "GibbsEnergy",
     "LatentEnergy",
+    "LatentMeans",
     "MarginalEnergy",
     "VisibleEnergy",
     "is_movable",
@@ -197,6 +199,36 @@ class MarginalEnergy(Energy):
         It is :math:`\nabla_v \cdot s(v)`, the trace of the Hessian of log p(v).
         """
         return divergence(self.score, v)
+
+
+class ExactLatentEnergy(MarginalEnergy):
+    """An energy with a closed form of the free energy and of the posterior mean E[h|v]."""
+
+    @abstractmethod
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """Compute the posterior mean E[h|v], shape (B, H), for v (B, *event)."""
+
+
+class LatentMeans(nn.Module):
+    """An encoder that maps v to the exact posterior mean E[h|v] of an energy, and shares the energy's parameters.
+
+    Args:
+        energy: The energy.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> LatentMeans(GRBM(v_dim=2, h_dim=3))(torch.zeros(5, 2)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, energy: ExactLatentEnergy | GibbsEnergy) -> None:
+        super().__init__()
+        self.h_dim = energy.h_dim
+        self.energy = energy
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Compute E[h|v], shape (B, H), for v (B, *event)."""
+        return self.energy.latent_mean(v)
 
 
 class GibbsEnergy(Energy):

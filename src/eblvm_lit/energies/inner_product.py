@@ -19,9 +19,10 @@ from eblvm_lit.core.noise_levels import split_level
 from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import VisibleEnergy
 from eblvm_lit.energies.deep import DeepLatentEnergy
+from eblvm_lit.energies.harmonium import Harmonium, bounded
 from eblvm_lit.networks.base import DenoisingNetwork, FeatureNetwork
 
-__all__ = ["InnerProductEnergy", "InnerProductHead", "InnerProductLatentEnergy"]
+__all__ = ["InnerProductEnergy", "InnerProductHarmonium", "InnerProductHead", "InnerProductLatentEnergy"]
 
 
 class InnerProductHead(nn.Module):
@@ -87,6 +88,49 @@ class InnerProductEnergy(VisibleEnergy):
     def free_energy(self, v: Tensor) -> Tensor:
         """Compute the energy F'(x), shape (B,), for scaled noised data followed by their scaled level, x (B, d + 1)."""
         return self.head(v, *self.network(v))
+
+
+class InnerProductHarmonium(Harmonium):
+    r"""A harmonium whose e is the energy F' of :class:`InnerProductEnergy`, and whose g depends on its features.
+
+    .. math:: E'(x, h) = F'(x) - \lambda h^\top 4 \tanh \tfrac14 (A g(x) + a) + r(h, x), \quad
+        \lambda = \sqrt d\, e^{-2c}
+
+    The factor :math:`e^{-2c} = s / \sqrt t` is that of the inner product: the less noise an image has, the more exactly
+    it determines its latents, whose posterior has the variance 1 / lambda. A starts at a tenth of its usual size and a
+    at zero, so that the energy starts near that of its reference.
+
+    Args:
+        network: The network, as in :class:`InnerProductEnergy`.
+        h_dim: The number of latents m.
+        continuous: Whether the latents are real; False for bits.
+
+    Example:
+        >>> from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
+        >>> network = NoiseConditionalMixer(v_shape=[1, 8, 8], width=6, dense_width=5, fine_width=4)
+        >>> InnerProductHarmonium(network=network, h_dim=3).latent_mean(torch.zeros(5, 65)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(self, *, network: DenoisingNetwork, h_dim: PositiveInt, continuous: bool = True) -> None:
+        super().__init__()
+        self.event_shape = tuple(network.event_shape)
+        self.h_dim = h_dim
+        self.continuous = continuous
+        self.network = network
+        self.head = InnerProductHead(in_dim=network.out_dim)
+        self.couple = nn.Linear(network.out_dim, h_dim)
+        with torch.no_grad():
+            self.couple.weight.mul_(0.1)
+            self.couple.bias.zero_()
+
+    def fields(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute F'(x) (B,), the mean of h (B, m) and its precision lambda (B,), for inputs x (B, d + 1)."""
+        f, features = self.network(v)
+        y, c = split_level(v)
+        with torch.autocast(v.device.type, enabled=False):
+            coupled = bounded(self.couple(at_least_float32(features)))
+            return self.head(v, f, features), coupled, math.sqrt(y.shape[1]) * (-2 * c).exp()
 
 
 class InnerProductLatentEnergy(DeepLatentEnergy):

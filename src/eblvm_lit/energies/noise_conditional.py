@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
-from eblvm_lit.energies.base import FeatureEnergy, LatentEnergy, MarginalEnergy
+from eblvm_lit.energies.base import ExactLatentEnergy, FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = [
     "AtLevel",
+    "ExactLatentsAtLevel",
     "FreeEnergyOfLevels",
     "MarginalAtLevel",
     "NoiseConditionalEnergy",
+    "NoiseConditionalExactLatents",
     "NoiseConditionalFreeEnergy",
 ]
 
@@ -194,6 +196,40 @@ class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
         return self.inner.memory_hints()
 
 
+class NoiseConditionalExactLatents(NoiseConditionalFreeEnergy, ExactLatentEnergy):
+    """A free energy at every noise level whose latents have a known posterior mean, such as those of a harmonium.
+
+    Args:
+        energy: An energy with a closed form of F and of E[h|v], whose visible vector has one number more than v.
+        v_shape, noise_range: As in :class:`NoiseConditionalEnergy`.
+
+    Example:
+        >>> from eblvm_lit.energies.harmonium import DeepHarmonium
+        >>> from eblvm_lit.networks.mlp import MLP
+        >>> inner = DeepHarmonium(network=MLP(sizes=[3, 8]), h_dim=4)
+        >>> energy = NoiseConditionalExactLatents(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> energy.at_level(0.01).latent_mean(torch.zeros(5, 2)).shape
+        torch.Size([5, 4])
+    """
+
+    inner: ExactLatentEnergy
+
+    def __init__(self, *, energy: ExactLatentEnergy, v_shape: Sequence[int], noise_range: NoiseRange) -> None:
+        super().__init__(energy=energy, v_shape=v_shape, noise_range=noise_range)
+
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """Compute the posterior mean E[h|w], shape (B, H), for w (B, n + 1)."""
+        return self.inner.latent_mean(self.reference.inputs(v))
+
+    def at_level(self, level: float) -> ExactLatentsAtLevel:
+        """Return the energy of v at one level t, which shares this module's parameters."""
+        return ExactLatentsAtLevel(self, level)
+
+    def of_data(self) -> ExactLatentsAtLevel:
+        """Return the energy of the data, which is the energy at the smallest noise level."""
+        return self.at_level(self.noise_range.t_min)
+
+
 class AtLevel(FeatureEnergy):
     """The joint energy of v at one noise level, which shares its parameters with the energy of all levels.
 
@@ -256,3 +292,21 @@ class MarginalAtLevel(MarginalEnergy):
     def free_energy(self, v: Tensor) -> Tensor:
         """Compute F(v) at this level, shape (B,), for v (B, *event)."""
         return self.every_level.free_energy(at_level(v, self.level))
+
+
+class ExactLatentsAtLevel(MarginalAtLevel, ExactLatentEnergy):
+    """The energy of v at one noise level, with a known posterior mean of its latents.
+
+    Args:
+        energy: The energy at every level.
+        level: The level t, a variance in the squared units of v.
+    """
+
+    every_level: NoiseConditionalExactLatents
+
+    def __init__(self, energy: NoiseConditionalExactLatents, level: float) -> None:
+        super().__init__(energy, level)
+
+    def latent_mean(self, v: Tensor) -> Tensor:
+        """Compute the posterior mean E[h|v] at this level, shape (B, H), for v (B, *event)."""
+        return self.every_level.latent_mean(at_level(v, self.level))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.functional import Params
 from eblvm_lit.divergences.base import Divergence
-from eblvm_lit.energies.base import Energy
+from eblvm_lit.energies.base import Energy, ExactLatentEnergy, LatentMeans
 from eblvm_lit.energies.latent_prior import LatentPriorEnergy
 from eblvm_lit.objectives.base import Objective
 from eblvm_lit.posteriors.base import Posterior
@@ -52,5 +52,9 @@ class MethodParts(NamedTuple):
 
     @property
     def encoding(self) -> Any:
-        """Return the posterior or encoder, which maps v (B, *event) to latents h (B, H), or None if neither exists."""
-        return self.posterior if self.posterior is not None else self.encoder
+        """Return the module that maps v (B, *event) to latents h (B, H), or None if there is none.
+
+        The module is the posterior, the method's encoder, or the known posterior mean of the energy.
+        """
+        own = self.posterior if self.posterior is not None else self.encoder
+        return LatentMeans(self.energy) if own is None and isinstance(self.energy, ExactLatentEnergy) else own

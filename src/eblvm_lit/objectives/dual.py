@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoiseRange, join_level, split_level
@@ -27,9 +27,9 @@ class Dual(Objective):
 
     At the optimum :math:`\nabla F = E[\epsilon | \tilde v] / \sqrt t` and
     :math:`\partial F / \partial t = d / (2t) - E[\|\epsilon\|^2 | \tilde v] / (2t)`, so that the densities of all
-    levels have the same normalising constant. The distribution of log t is uniform: the B examples of a minibatch take
-    equally spaced positions between t_min and t_max, shifted by one random number. Reference: Guth, Kadkhodaie and
-    Simoncelli 2025, arXiv 2506.05310.
+    levels have the same normalising constant. The distribution of log t is uniform between t_min and t_max, or has a
+    peak (``focus_width``). The B examples of a minibatch take equally spaced quantiles of it, shifted by one random
+    number. Reference: Guth, Kadkhodaie and Simoncelli 2025, arXiv 2506.05310.
 
     Args:
         noise_range: The noise levels; the model's density of the data is its density at the smallest level, t_min.
@@ -38,6 +38,11 @@ class Dual(Objective):
             value is then 1 at every level if F is the energy of noised normal data of the same moments, so that no
             level dominates the training of a large network (Karras et al. 2022, arXiv 2206.00364). Without it, the
             levels above s^2 add little.
+        focus_width: If it is given, log t has a Cauchy distribution with its peak at log s^2 - 1 and this half width
+            at half maximum, cut off at t_min and t_max, in place of the uniform distribution. More of the training is
+            then spent on the levels at which the contents of an image are decided. The position of the peak is that of
+            Karras et al. 2022, who take a normal distribution; the tails of a Cauchy distribution reach all levels,
+            which the normalising constant needs.
 
     Example:
         >>> objective, v = Dual(noise_range=NoiseRange()), torch.zeros(1, 2)
@@ -52,7 +57,12 @@ class Dual(Objective):
     perturbs = True
 
     def __init__(
-        self, *, noise_range: NoiseRange, time_weight: NonNegativeFloat = 1.0, unit_variance: bool = False
+        self,
+        *,
+        noise_range: NoiseRange,
+        time_weight: NonNegativeFloat = 1.0,
+        unit_variance: bool = False,
+        focus_width: PositiveFloat | None = None,
     ) -> None:
         if noise_range.smallest >= noise_range.largest:
             what = noise_range.smallest, noise_range.largest
@@ -60,6 +70,7 @@ class Dual(Objective):
         self.noise_range = noise_range
         self.time_weight = time_weight
         self.unit_variance = unit_variance
+        self.focus_width = focus_width
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Draw standard normal ``eps`` (*shape, B, *event) and log t of each example, ``log_level`` (*shape, B)."""
@@ -67,9 +78,23 @@ class Dual(Objective):
         eps = torch.randn((*shape, *v.shape), **options)
         shift = torch.rand((*shape, 1), **options)
         position = (torch.arange(len(v), dtype=v.dtype, device=v.device) + shift) / len(v)
+        return {"eps": eps, "log_level": self.log_level(position)}
+
+    def log_level(self, position: Tensor) -> Tensor:
+        """Return the quantiles of log t at positions between 0 and 1, in the shape of the positions.
+
+        Example:
+            >>> Dual(noise_range=NoiseRange(smallest=1e-2, largest=1e2)).log_level(torch.tensor([0.25, 0.5])).exp()
+            tensor([0.1000, 1.0000])
+        """
         lowest = math.log(self.noise_range.t_min)
         highest = math.log(self.noise_range.t_max)
-        return {"eps": eps, "log_level": lowest + position * (highest - lowest)}
+        if self.focus_width is None:
+            return lowest + position * (highest - lowest)
+        peak = 2 * math.log(self.noise_range.std) - 1
+        first = math.atan((lowest - peak) / self.focus_width)
+        last = math.atan((highest - peak) / self.focus_width)
+        return peak + self.focus_width * (first + position * (last - first)).tan()
 
     def perturb(self, v: Tensor, noise: Noise) -> Tensor:
         """Return w, which contains the noised data and the logarithms log t of their noise levels, shape (B, n + 1)."""

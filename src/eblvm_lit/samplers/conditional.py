@@ -72,7 +72,7 @@ def draw_visible(
     def prepare(rows: slice, noise: SampleNoise) -> Chains:
         # v is drawn even if a start is given, so that the noise of the steps is the same in both cases.
         v = sampler.dynamics.start(tuple(energy.event_shape), noise, dtype=h.dtype)
-        if isinstance(energy, AtLevel) and "levels" in sampler.dynamics.kinds:
+        if isinstance(energy, AtLevel | MarginalAtLevel) and "levels" in sampler.dynamics.kinds:
             return of_every_level(energy, None, v, h[rows])
         v = v if start is None else start[rows].to(h)
         return Chains(energy.energy, (v,), given=(h[rows],), conditional=conditional)

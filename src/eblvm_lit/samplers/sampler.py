@@ -276,10 +276,10 @@ def of_every_level(
 
     def at(v: Tensor, log_level: Tensor | None = None) -> Tensor:
         w = join_level(v, v.new_full((len(v),), smallest) if log_level is None else log_level)
-        if isinstance(every, MarginalEnergy):
-            return every.free_energy(w)
         if h is not None:
             return every.energy(w, h)
+        if isinstance(every, MarginalEnergy):
+            return every.free_energy(w)
         return every.energy(w, posterior_mean(cast(PosteriorAtLevel, posterior).inner, w.detach()))
 
     return Chains(at, (v,), noise_range=every.noise_range)
