@@ -29,13 +29,14 @@ from eblvm_lit.evaluation.likelihood.own_log_partition import OwnLogPartition
 SPLITS = ("train", "val", "test")
 SIZES = {"val_size": 0.15, "test_size": 0.15}
 RIDGES = (1e-6, 1e-3, 0.01, 0.03, 0.1, 0.3)  # what is added to the diagonal of the covariances
-COMPONENTS = {"full": (2, 3, 5, 10), "tied": (2, 5, 10, 20), "diag": (5, 10, 20, 40)}
+COMPONENTS = {"full": (2, 3, 5, 10), "tied": (2, 5, 10, 20), "diag": (5, 10, 20, 40, 80)}
 BANDWIDTHS = np.geomspace(0.05, 2, 20)
 LEVELS = (0.003, 0.01, 0.03, 0.1, 0.3)  # the noise levels of which the validation rows choose one, as variances
-STEPS = {"spline_flow": 300, "dual": 800, "levels": 800, "grbm": 800}  # iterations of each training
+STEPS = {"spline_flow": 300, "dual": 800, "levels": 800, "grbm": 800}  # the smallest number of iterations
+STEPS_OF_ROW = 3  # iterations of energies F(v, t) for each training row, if there are more of them
 WORDS = (
     *("data.standardise=false", "method.compile=false", "callbacks.figures=null", "callbacks.progress=null"),
-    *("summary=false", "threads=1", "trainer.accelerator=cpu", "trainer.precision=32-true", "n_validations=5"),
+    *("summary=false", "threads=1", "trainer.accelerator=cpu", "trainer.precision=32-true"),
 )
 METRICS = "callbacks.evaluation.metrics"
 # The metrics of the data set's defaults are left out, except for the log-likelihood, which chooses the checkpoint.
@@ -121,7 +122,7 @@ def gaussian(table: Table, *_: Any) -> dict[str, Any]:
 
 def gaussian_mixture(table: Table, *_: Any) -> dict[str, Any]:
     """Fit a mixture of Gaussians, or one normal distribution if that is better."""
-    large = table.train.shape[1] > 100  # one component with a full covariance then has more numbers than the table
+    large = table.train.shape[1] > 100  # several full covariance matrices take minutes to fit
     components = {"full": (1,), "diag": COMPONENTS["diag"]} if large else {**COMPONENTS, "full": (1, 2, 3, 5, 10)}
     return chosen(found for _, found in mixtures(table, components))
 
@@ -170,8 +171,9 @@ def every_level(method: str, part: Table, folder: Path, seed: int) -> dict[str, 
     """
     shutil.rmtree(folder, ignore_errors=True)
     words = (f"method={method}", "model=noise_conditional", f"noise_range.smallest={min(LEVELS)}", f"seed={seed}")
-    words += ("model.energy.network.n_frequencies=0", "marginal_model.energy.head=squared_norm")
-    words += (f"trainer.max_steps={STEPS[method]}", "callbacks.checkpoints.keep=null", "callbacks.evaluation=null")
+    words += ("model.energy.network.n_frequencies=0", "marginal_model.energy.head=squared_norm", "n_validations=5")
+    n = 5 * (max(STEPS[method], STEPS_OF_ROW * len(part.train)) // 5)  # five validations divide it
+    words += (f"trainer.max_steps={n}", "callbacks.checkpoints.keep=null", "callbacks.evaluation=null")
     eblvm_lit.train([*part.files(folder / "data"), *WORDS, *words, f"run_dir={folder / 'run'}"])
     generator = torch.Generator().manual_seed(seed)
     own = OwnLogPartition(n_samples=1000)
@@ -188,7 +190,7 @@ def every_level(method: str, part: Table, folder: Path, seed: int) -> dict[str, 
     row = chosen([best])
     energy, log_z = cast(partial[np.ndarray], best.log_density).args
     v = torch.as_tensor(part.train, dtype=torch.float32)
-    checked = HamiltonianAIS(n_chains=100, n_betas=150).estimate(energy, v, generator)
+    checked = HamiltonianAIS(n_chains=100, n_betas=300).estimate(energy, v, generator)
     error = log_z - checked.log_z
     of_own = {"own_log_likelihood": row["log_likelihood"], "own_log_z_error": error, "ess": checked.ess}
     return row | of_own | {name: row[name] + error for name in ("log_likelihood", "val_log_likelihood")}
@@ -212,7 +214,12 @@ def grbm(part: Table, folder: Path, seed: int) -> dict[str, Any]:
     """Train a GRBM by PCD in one system of coordinates, with log Z by annealing and the best checkpoint."""
     shutil.rmtree(folder, ignore_errors=True)
     words = ("method=pcd", f"seed={seed}", f"trainer.max_steps={STEPS['grbm']}", f"run_dir={folder / 'run'}")
-    words += ("test_checkpoint=best", "callbacks.checkpoints.monitor=val/log_likelihood", *ONLY_LIKELIHOOD)
+    words += (
+        "n_validations=5",
+        "test_checkpoint=best",
+        "callbacks.checkpoints.monitor=val/log_likelihood",
+        *ONLY_LIKELIHOOD,
+    )
     words += (f"{METRICS}.log_likelihood.n_chains=200", f"{METRICS}.log_likelihood.n_betas=500")
     run = eblvm_lit.train([*part.files(folder / "data"), *WORDS, *words])
     val, test = (run.metrics[f"{name}/log_likelihood"] - part.log_unit for name in ("val", "test"))
