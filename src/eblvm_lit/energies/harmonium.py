@@ -42,8 +42,8 @@ class Harmonium(ExactLatentEnergy):
     normal distribution :math:`N(g(v), I / \lambda(v))` and :math:`F(v) = e(v) - \tfrac12 \lambda(v) \|g(v)\|^2`. For
     binary latents r = 0, so that each latent is 1 with probability :math:`\mathrm{sigmoid}(\lambda(v) g_k(v))` and
     :math:`F(v) = e(v) - \sum_k \log(1 + e^{\lambda(v) g_k(v)})`. All of e, g and lambda may be deep networks. A
-    restricted Boltzmann machine has linear g, constant lambda, and a linear or quadratic e. Reference: Welling, Rosen-Zvi and Hinton 2004,
-    "Exponential family harmoniums with an application to information retrieval".
+    restricted Boltzmann machine has linear g, constant lambda, and a linear or quadratic e. Reference: Welling,
+    Rosen-Zvi and Hinton 2004, "Exponential family harmoniums with an application to information retrieval".
 
     A subclass sets the attributes ``event_shape``, ``h_dim`` and ``continuous``, and computes the functions.
     """
