@@ -95,5 +95,5 @@ def test_latents_do_not_lower_the_energy_without_a_bound_where_features_grow():
     energy = randomise(harmonium(3), 2.0)
     v = 1e4 * torch.randn(100, 3)
     assert energy.latent_mean(v).abs().max() <= 4
-    (e, _, _) = energy.fields(v)
+    (e, _, _) = energy.terms(v)
     assert (e - energy.free_energy(v)).max() <= 0.5 * 16 * H_DIM

@@ -106,7 +106,7 @@ class BinaryEnergy(GibbsEnergy):
 
     @abstractmethod
     def visible_of(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return v, shape (*L, d), for x (*L, X) and y (*L, Y)."""
+        """Return the visible units v, shape (*L, d), which are a part of the groups x (*L, X) and y (*L, Y)."""
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor]) -> None:
@@ -132,7 +132,7 @@ class BinaryEnergy(GibbsEnergy):
 
     @property
     def n_enumerated(self) -> int:
-        """Return the number of units in the smaller group, whose states log Z sums over."""
+        """Return the number of units in the smaller group; log Z is a sum over their states."""
         return min(self._smaller().U.shape)
 
     def _smaller(self) -> Layers:

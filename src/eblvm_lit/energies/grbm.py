@@ -161,7 +161,7 @@ class GRBM(GaussianBernoulliEnergy):
 
     @property
     def n_enumerated(self) -> int:
-        """Return the number of latents, over whose states log Z sums."""
+        """Return the number of latents; log Z is a sum over their states."""
         return self.h_dim
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:

@@ -49,12 +49,12 @@ class Harmonium(ExactLatentEnergy):
     """
 
     @abstractmethod
-    def fields(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def terms(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute e(v), shape (B,), g(v), shape (B, m), and lambda(v) > 0, shape (B,), for v (B, *event)."""
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(v, h), shape (*L, B), for v (B, *event) and h (*L, B, m)."""
-        e, g, precision = self.fields(v)
+        e, g, precision = self.terms(v)
         linear = e - precision * (h * g).sum(-1)
         if not self.continuous:
             return linear
@@ -62,14 +62,14 @@ class Harmonium(ExactLatentEnergy):
 
     def free_energy(self, v: Tensor) -> Tensor:
         """Compute the free energy F(v), shape (B,), for v (B, *event)."""
-        e, g, precision = self.fields(v)
+        e, g, precision = self.terms(v)
         if self.continuous:
             return e - 0.5 * precision * g.square().sum(1)
         return e - softplus(precision.unsqueeze(1) * g).sum(1)
 
     def latent_mean(self, v: Tensor) -> Tensor:
         """Compute the posterior mean E[h|v], shape (B, m): g for real latents, sigmoid(lambda g) for bits."""
-        _, g, precision = self.fields(v)
+        _, g, precision = self.terms(v)
         return g if self.continuous else (precision.unsqueeze(1) * g).sigmoid()
 
 
@@ -100,7 +100,7 @@ class DeepHarmonium(Harmonium):
         self.head = QuadraticHead(in_dim=network.out_dim)
         self.couple = nn.Linear(network.out_dim, h_dim)
 
-    def fields(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def terms(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute e(v), shape (B,), g(v), shape (B, m), and lambda = 1, shape (B,), for v (B, *event)."""
         features = self.network(v)
         e = self.head(features)

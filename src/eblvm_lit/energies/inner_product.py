@@ -124,7 +124,7 @@ class InnerProductHarmonium(Harmonium):
             self.couple.weight.mul_(0.1)
             self.couple.bias.zero_()
 
-    def fields(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def terms(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute F'(x) (B,), the mean of h (B, m) and its precision lambda (B,), for inputs x (B, d + 1)."""
         f, features = self.network(v)
         y, c = split_level(v)

@@ -300,6 +300,14 @@ class ExactLatentsAtLevel(MarginalAtLevel, ExactLatentEnergy):
     Args:
         energy: The energy at every level.
         level: The level t, a variance in the squared units of v.
+
+    Example:
+        >>> from eblvm_lit.energies.harmonium import DeepHarmonium
+        >>> from eblvm_lit.networks.mlp import MLP
+        >>> inner = DeepHarmonium(network=MLP(sizes=[3, 8]), h_dim=4)
+        >>> energy = NoiseConditionalExactLatents(energy=inner, v_shape=[2], noise_range=NoiseRange())
+        >>> ExactLatentsAtLevel(energy, 0.01).latent_mean(torch.zeros(5, 2)).shape
+        torch.Size([5, 4])
     """
 
     every_level: NoiseConditionalExactLatents

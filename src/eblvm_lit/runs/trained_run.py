@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
-from eblvm_lit.energies.base import ConditionalEnergy, Energy, MarginalEnergy
+from eblvm_lit.energies.base import ConditionalEnergy, Energy, LatentMeans, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, OWN, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
@@ -348,16 +348,14 @@ class TrainedRun:
             (197, 200)
         """
         encoding = self.method.parts.encoding
-        energy = self.energy
-        if encoding is None and not isinstance(energy, ConditionalEnergy):
+        if encoding is None and isinstance(self.energy, ConditionalEnergy):
+            encoding = LatentMeans(self.energy)
+        if encoding is None:
             raise ConfigError(f"{type(self.method).__name__} has no latents: train one with a posterior, as bidsm.")
         # Compute in float64, because rounding errors in float32 would depend on the other examples in the batch.
         points = self._points(v, torch.float64)
-        if encoding is None:
-            latents = by_rows(in_float64(cast(ConditionalEnergy, energy)).latent_mean, ROWS, points)
-        else:
-            with eval_mode(encoding):
-                latents = by_rows(in_float64(encoding), ROWS, points)
+        with eval_mode(encoding):
+            latents = by_rows(in_float64(encoding), ROWS, points)
         return alike(latents.to(self._like.dtype), v)
 
     @overload
