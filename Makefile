@@ -23,7 +23,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 	@echo 'Options go in ARGS, for example: make train ARGS="method=dsm data=moons"'
 
-train: $(TRAIN) ## train (default: BiDSM on the checkerboard) and leave metrics and pictures in outputs/
+train: $(TRAIN) ## train (default: levels on the checkerboard) and leave metrics and pictures in outputs/
 	$(BIN)/python train.py $(ARGS)
 
 test: $(TEST) ## run the tests

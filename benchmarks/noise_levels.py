@@ -93,10 +93,21 @@ def measured(name: str, method: str, seed: int, steps: int, more: str = "") -> R
     """
     folder = OUTPUT / f"{name}_{method}_{seed}"
     shutil.rmtree(folder, ignore_errors=True)
-    words = (f"method={method}", f"seed={seed}", f"trainer.max_steps={steps}", "method.compile=false", *more.split())
+    # All methods train the same model without latents, or the one that ``more`` names.
+    model = [] if "model=" in more else ["model=noise_conditional"]
+    words = (f"method={method}", f"seed={seed}", f"trainer.max_steps={steps}", "method.compile=false")
     begin = time.process_time()
     run = eblvm_lit.train(
-        [*RUN, *data_of(name), *words, "optimizer.lr=2e-3", "data.batch_size=128", f"run_dir={folder}"]
+        [
+            *RUN,
+            *data_of(name),
+            *words,
+            *model,
+            *more.split(),
+            "optimizer.lr=2e-3",
+            "data.batch_size=128",
+            f"run_dir={folder}",
+        ]
     )
     row: Row = {"data": name, "method": method, "seed": seed, "words": more, "seconds": time.process_time() - begin}
     metric = LogLikelihood(quadrature=VisibleQuadrature(tolerance=1e-3), hamiltonian_ais=HamiltonianAIS(n_betas=300))

@@ -55,7 +55,11 @@ def test_every_part_computes_in_the_type_of_what_it_is_given():
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("points", ()), ("images", (*TINY_DEEP, "method=bimdsm", f"figures@{FIGURES}=all", *SHORT_CHAINS))],
+    [
+        ("points", ()),
+        ("points", ("method=bidsm",)),
+        ("images", (*TINY_DEEP, "method=bimdsm", f"figures@{FIGURES}=all", *SHORT_CHAINS)),
+    ],
 )
 def test_every_figure_is_drawn_of_a_run_in_float64(kind, options, tmp_path, unrendered, monkeypatch):
     """Draw each figure for a run in float64, whose metrics are then computed in float64, too."""

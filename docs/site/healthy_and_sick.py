@@ -2,10 +2,10 @@
 
 FOLDER holds the four runs, in folders of these names; each is less than two minutes on one core:
 
-    python train.py compile=true hydra.run.dir=FOLDER/healthy
-    python train.py compile=true optimizer.lr=3 hydra.run.dir=FOLDER/diverging
-    python train.py compile=true method.n_lower_steps=0 hydra.run.dir=FOLDER/lagging
-    python train.py compile=true data=two_blobs optimizer.lr=0.1 trainer.max_steps=2500 \
+    python train.py method=bidsm compile=true hydra.run.dir=FOLDER/healthy
+    python train.py method=bidsm compile=true optimizer.lr=3 hydra.run.dir=FOLDER/diverging
+    python train.py method=bidsm compile=true method.n_lower_steps=0 hydra.run.dir=FOLDER/lagging
+    python train.py method=bidsm compile=true data=two_blobs optimizer.lr=0.1 trainer.max_steps=2500 \
         hydra.run.dir=FOLDER/dropping
 """
 

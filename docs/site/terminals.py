@@ -37,9 +37,13 @@ COLOURS += [(149, 230, 203), (215, 218, 224)]
 THEME = TerminalTheme((31, 36, 48), (215, 218, 224), COLOURS)
 
 
-def printed(*words):
-    """What ``python WORDS`` prints on a screen of WIDTH characters, run at the top of the repository."""
-    environment = {**os.environ, "COLUMNS": str(WIDTH), "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
+def printed(*words, bars=True):
+    """What ``python WORDS`` prints on a screen of WIDTH characters, run at the top of the repository.
+
+    With ``bars=False`` it prints a line at each validation instead of a progress bar, whose every state would be kept.
+    """
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "PYTHONPATH": str(ROOT / "src")}
+    environment |= {"FORCE_COLOR": "1"} if bars else {"TTY_COMPATIBLE": "0"}
     command = [sys.executable, *words]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return result.stdout
@@ -66,7 +70,7 @@ def page(report):
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
-        text = screen("python train.py", printed("train.py"))
+        text = screen("python train.py", printed("train.py", bars=False))
         (IMAGES / "terminal_train.svg").write_text(text, encoding="utf-8")
     for sweep in sys.argv[1:]:
         words = ["-m", "eblvm_lit.reports", sweep, "--metric", "test/log_likelihood", "test/fisher"]

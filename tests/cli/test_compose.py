@@ -86,31 +86,37 @@ SETS = f"{METRICS}.out_of_distribution.sets"
 FID = f"evaluation@{METRICS}=fid {METRICS}.fid.criteria.inception_score=null"
 BUILDS = [
     f"debug=fast evaluation@{METRICS}=default figures@{FIGURES}=default logger=csv optimizer=adam trainer=default "
-    "callbacks=default",
-    f"debug=profile evaluation@{METRICS}=classifier sampler=diffusive_gibbs hypergradient=implicit trainer=ddp",
-    f"debug=overfit evaluation@{METRICS}=fid +criteria@{METRICS}.fid.criteria=coverage figures@{FIGURES}=annealed "
+    "callbacks=default eval_weights=raw",
+    f"method=bidsm debug=profile evaluation@{METRICS}=classifier sampler=diffusive_gibbs hypergradient=implicit trainer=ddp",
+    f"method=bidsm debug=overfit evaluation@{METRICS}=fid +criteria@{METRICS}.fid.criteria=coverage figures@{FIGURES}=annealed "
     "hypergradient=penalty logger=wandb",
-    f"{FID} +features@{METRICS}.fid.features=dinov2 sampler=walk_jump hypergradient=unroll_next logger=none trainer=slurm",
-    f"{FID} +features@{METRICS}.fid.features=dinov2 sampler=gibbs_langevin hypergradient=unroll_plain logger=tensorboard",
-    f"evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
+    f"method=bidsm {FID} +features@{METRICS}.fid.features=dinov2 sampler=walk_jump hypergradient=unroll_next logger=none "
+    "trainer=slurm",
+    f"method=bidsm {FID} +features@{METRICS}.fid.features=dinov2 sampler=gibbs_langevin hypergradient=unroll_plain "
+    "logger=tensorboard",
+    f"method=bidsm evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
     f"{DOUBLY} evaluation@{METRICS}=generator figures@{FIGURES}=generator loss=full_latent ratio=clamped_exponential",
     f"{DOUBLY} evaluation@{METRICS}=generator_fid figures@{FIGURES}=none loss=canonical_joint model=joint_conv",
     f"{DOUBLY} evaluation@{METRICS}=reconstruction sampler=annealed loss=no_latent ratio=constant",
-    f"{DEEP} data=mnist evaluation@{METRICS}=out_of_distribution figures@{FIGURES}=all "
+    f"method=bidsm {DEEP} data=mnist evaluation@{METRICS}=out_of_distribution figures@{FIGURES}=all "
     f"mask@{FIGURES}.inpainting.mask=digits {SETS}.image_folder.data.path=nowhere "
     + " ".join(f"+outliers@{SETS}.{name}={name}" for name in names("outliers")),
-    f"{DEEP} data=celeba64 evaluation@{METRICS}=points figures@{FIGURES}=all mask@{FIGURES}.inpainting.mask=mnist",
-    f"{DEEP} data=celeba128 evaluation@{METRICS}=probe figures@{FIGURES}=all mask@{FIGURES}.inpainting.mask=left_half",
-    f"{DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
+    f"method=bidsm {DEEP} data=celeba64 evaluation@{METRICS}=points figures@{FIGURES}=all "
+    f"mask@{FIGURES}.inpainting.mask=mnist",
+    f"method=bidsm {DEEP} data=celeba128 evaluation@{METRICS}=probe figures@{FIGURES}=all "
+    f"mask@{FIGURES}.inpainting.mask=left_half",
+    f"method=bidsm {DEEP} data=image_folder data.path={{files}}/celeba/img_align_celeba data.size=16 data.channels=3 "
     f"evaluation@{METRICS}=likelihood figures@{FIGURES}=representation",
     f"evaluation@{METRICS}=ksd sampler=parallel_tempering",
     f"kind=points data=array data.path={{files}}/points.npy figures@{FIGURES}=points",
-    "kind=vectors data=array data.path={files}/vectors.npy",
-    "kind=small_images data=array data.path={files}/x_32.npy",
-    f"kind=large_images data=array data.path={{files}}/x_64.npy sizes.v_shape=[1,64,64] evaluation@{METRICS}=images",
-    "kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
+    "method=bidsm kind=vectors data=array data.path={files}/vectors.npy",
+    "method=bidsm kind=small_images data=array data.path={files}/x_32.npy",
+    f"method=bidsm kind=large_images data=array data.path={{files}}/x_64.npy sizes.v_shape=[1,64,64] "
+    f"evaluation@{METRICS}=images",
+    "method=bidsm kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
 ]
-ORDER = ["nonfinite", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
+# The order of the callbacks. Only runs that evaluate averages of the parameters have the callback ema.
+ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +184,7 @@ def test_every_other_option_builds_and_shows_every_argument(words, files, tmp_pa
     cfg = composed(words, tmp_path, files)
     check_config(cfg)
     parts = build(cfg)
-    assert list(parts.callbacks) == ORDER
+    assert list(parts.callbacks) == [name for name in ORDER if name != "ema" or cfg.eval_weights == "ema"]
     assert parts.data.event_shape == parts.method.event_shape == tuple(to_plain(cfg.sizes)["v_shape"])
     if re.search("trainer=(ddp|slurm)", words) and not torch.cuda.is_available():
         with pytest.raises(ConfigError, match=r"^trainer"):
@@ -189,7 +195,9 @@ def test_every_other_option_builds_and_shows_every_argument(words, files, tmp_pa
 
 
 def test_no_interpolation_computes():
-    allowed = re.compile(r"\$\{(oc\.env:\w+,\w+|oc\.decode:\$\{oc\.env:\w+,\w+\}|hydra:[\w.]+|now:[%\w:-]+|[\w.]+)\}")
+    # oc.env and oc.select read a variable or a key, and take the default after the comma if there is none.
+    read = r"oc\.env:\w+,\w+|oc\.decode:\$\{oc\.env:\w+,\w+\}|oc\.select:\w+,null"
+    allowed = re.compile(rf"\$\{{({read}|hydra:[\w.]+|now:[%\w:-]+|[\w.]+)\}}")
     for path in CONF.rglob("*.yaml"):
         text = re.sub(r"(?m)^\s*#.*$", "", path.read_text())
         assert "${" not in allowed.sub("", text), path
@@ -319,7 +327,7 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
     text = "# @package _global_\noptimizer:\n  lr: 0.5\nn_validations: 3\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)
     group, data = (OmegaConf.load(CONF / f"{name}.yaml") for name in ("optimizer/adam", "data/checkerboard"))
-    assert group.lr != data.optimizer.lr == configured().optimizer.lr
+    assert group.lr != data.optimizer.lr == configured("method=bidsm").optimizer.lr
     cfg = configure(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "optimizer.lr=0.25")
     assert cfg.n_validations == 3
     assert cfg.optimizer.lr == cfg.method.optimizer.lr == 0.25
@@ -331,7 +339,7 @@ def test_command_line_beats_experiment_beats_data_set_beats_group(tmp_path):
         ("method=pcd data=digits model=gaussian", "chain", "GibbsChain"),
         # these overrides compose, although the method refuses the chain later
         ("method=cd data=mnist chain=gibbs", "chain", "GibbsChain"),
-        ("model=gaussian", "posterior", "LinearGaussianPosterior"),
+        ("method=bidsm model=gaussian", "posterior", "LinearGaussianPosterior"),
     ],
 )
 def test_a_model_chooses_parts_that_fit_unless_the_command_line_chooses_others(words, part, expected):

@@ -52,7 +52,7 @@ def trained(tmp_path_factory):
 )
 def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrides, named, tmp_path):
     with pytest.raises(EblvmError, match=named) as refusal:
-        train(tmp_path / "run", *overrides)
+        train(tmp_path / "run", "method=bidsm", *overrides)  # a method among the overrides takes the place of BiDSM
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
@@ -70,7 +70,7 @@ def test_a_damaged_data_file_is_refused(tmp_path):
     path = tmp_path / "frey_rawface.mat"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(DataError, match=r"frey_rawface\.mat"):
-        train(tmp_path / "run", "data=frey_face", f"data.root={tmp_path}")
+        train(tmp_path / "run", "method=bidsm", "data=frey_face", f"data.root={tmp_path}")
 
 
 def test_a_nan_in_the_data_is_found_before_the_first_iteration(tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_a_nan_in_the_data_is_found_before_the_first_iteration(tmp_path, monkeyp
     splits.val[3, 5] = torch.nan
     monkeypatch.setattr(Digits, "load", lambda self: splits)
     with pytest.raises(DataError, match=r"val.* Digits"):
-        train(tmp_path)
+        train(tmp_path, "method=bidsm")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_too_little_memory_ends_in_a_sentence_that_says_what_needs_less(tmp_path
 
     monkeypatch.setattr(Method, "run_iteration", exhaust)
     with pytest.raises(ConfigError, match=r"2.50 GiB.*n_unroll \(N=7\).*data.batch_size"):
-        train(tmp_path, "method.n_unroll=7", "n_validations=1")
+        train(tmp_path, "method=bidsm", "method.n_unroll=7", "n_validations=1")
 
 
 # --- runs that diverge ------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("method/hypergradient=fixed_point", "Did you mean hypergradient=fixed_point?"),
-        ("method/objective=mdsm", "Did you mean objective=mdsm?"),
+        ("method=bidsm method/hypergradient=fixed_point", "Did you mean hypergradient=fixed_point?"),
+        ("method=bidsm method/objective=mdsm", "Did you mean objective=mdsm?"),
         ("method.optimiser=sgd", "Did you mean optimizer=sgd?"),
         ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
         ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
@@ -230,7 +230,7 @@ def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
         ("train.py", ["hydra.run.dir=file/run"], "file/run"),
         ("train.py", ["method=bidsn"], "'bidsn'.*method=bidsm"),
         ("train.py", ["logger=true"], "logger needs the name of an option, not true: csv"),
-        ("train.py", ["method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
+        ("train.py", ["method=bidsm", "method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
     ],
 )

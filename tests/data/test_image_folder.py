@@ -301,8 +301,8 @@ def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path, 
     write(tmp_path / "mine", 30, size=(20, 28), mode="L")
     write(tmp_path / "held out", 3, size=(20, 28), mode="L", seed=1)
     folders = [f"data.root={tmp_path}", f"outputs_dir={tmp_path}", f"run_dir={tmp_path / 'run'}"]
-    own = ["data=image_folder", "data.split_seed=1", f"data.path={tmp_path / 'mine'}", *folders, *SMALL, *FAST]
-    own.append(f"data.test={tmp_path / 'held out'}")
+    own = ["method=bidsm", "data=image_folder", "data.split_seed=1", f"data.path={tmp_path / 'mine'}"]
+    own += [f"data.test={tmp_path / 'held out'}", *folders, *SMALL, *FAST]
     metrics = run.train(configure(*own))
     assert metrics["test/posterior_fisher"] > 0
     stored = OmegaConf.load(tmp_path / "run" / "config.yaml")

@@ -113,7 +113,7 @@ def test_missing_weights_stop_a_run_before_its_first_iteration(offline, tmp_path
     images = [f"~{node}", f"+{node}={{_target_: helpers.fake_images.Noise, seed: 3}}", "allow_packages=[helpers]"]
     chosen = ["evaluation@callbacks.evaluation.metrics=fid", *images, f"cache_dir={tmp_path}/cache"]
     with pytest.raises(eb.DataError, match="FID"):
-        train(tmp_path / "run", *chosen)
+        train(tmp_path / "run", "method=bidsm", *chosen)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

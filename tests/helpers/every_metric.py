@@ -12,10 +12,10 @@ def settings(metric, *options):
     return [f"{PLACE}.{metric}.{option}" for option in options]
 
 
-# Overrides that choose data, metrics and small sizes, for vectors of digits, points in the plane, and images.
+# Overrides that choose data, methods, metrics and small sizes, for vectors of digits, points in the plane, and images.
 METRICS = {
     "digits": (
-        *("data=digits", "model.h_dim=3"),
+        *("method=bidsm", "data=digits", "model.h_dim=3"),
         f"evaluation@{PLACE}=[classifier,ksd,likelihood,out_of_distribution,probe]",
         f"+criteria@{PLACE}.fd_classifier.criteria=coverage",
         *settings("fd_classifier", *CLASSIFIER),
@@ -24,7 +24,7 @@ METRICS = {
         *("sampler.batch_size=4", *SHORT_CHAINS),
     ),
     "plane": (
-        *("data=two_blobs", f"evaluation@{PLACE}=[plane,points]"),
+        *("method=bidsm", "data=two_blobs", f"evaluation@{PLACE}=[plane,points]"),
         *settings("points", *FEW),
         *settings("quadrature", "n_cells=6", "tolerance=1"),
         "sampler.n_steps=2",

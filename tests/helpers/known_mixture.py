@@ -10,16 +10,15 @@ from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 
 
 class Zero(VisibleEnergy):
-    """An energy F' that is 0 for all of its three inputs.
+    """An energy F' that is 0 for all of its inputs.
 
-    The inputs are a scaled point of the plane and its noise level. With F' = 0 a model has the density of its
-    reference, which is that of noised normal data.
+    The inputs are a scaled point and its noise level. With F' = 0 a model has the density of its reference, which is
+    that of noised normal data.
     """
 
-    event_shape = (3,)
-
-    def __init__(self):
+    def __init__(self, n_inputs=3):
         super().__init__()
+        self.event_shape = (n_inputs,)
         self.unused = torch.nn.Parameter(torch.zeros(1))
 
     def free_energy(self, v):
@@ -33,7 +32,9 @@ class KnownMixture(NoiseConditionalFreeEnergy):
     """
 
     def __init__(self, centres, weights, std=0.3, offset=0.0, noise_range=None):
-        super().__init__(energy=Zero(), v_shape=[2], noise_range=noise_range or NoiseRange(std=1.4, smallest=1e-3))
+        dim = len(centres[0])
+        noise_range = noise_range or NoiseRange(std=1.4, smallest=1e-3)
+        super().__init__(energy=Zero(dim + 1), v_shape=[dim], noise_range=noise_range)
         self.register_buffer("centres", torch.as_tensor(centres, dtype=torch.get_default_dtype()))
         self.register_buffer("weights", torch.as_tensor(weights, dtype=torch.get_default_dtype()))
         self.std = std
@@ -43,7 +44,7 @@ class KnownMixture(NoiseConditionalFreeEnergy):
         """Compute log p_k N(v; m_k, std^2 + t), shape (B, K), where the noise level t is a number or has shape (B,)."""
         variance = self.std**2 + torch.as_tensor(level).view(-1, 1)
         squares = (v.unsqueeze(1) - self.centres).square().sum(-1)
-        return self.weights.log() - squares / (2 * variance) - (2 * math.pi * variance).log()
+        return self.weights.log() - squares / (2 * variance) - 0.5 * v.shape[1] * (2 * math.pi * variance).log()
 
     def free_energy(self, v):
         x, log_level = split_level(v)
@@ -53,5 +54,5 @@ class KnownMixture(NoiseConditionalFreeEnergy):
     def sample(self, n, level, generator):
         """Draw n points of the mixture with noise of one level."""
         which = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        noise = torch.randn(n, 2, generator=generator, dtype=self.centres.dtype)
+        noise = torch.randn(n, self.centres.shape[1], generator=generator, dtype=self.centres.dtype)
         return self.centres[which] + math.sqrt(self.std**2 + level) * noise

@@ -19,7 +19,7 @@ def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=Tr
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     if hydra:
         OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
-        chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=bidsm", *overrides))
+        chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=levels", *overrides))
         choices = {key: value for key, value in chosen.items() if "." not in key}
         said = {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}}
         OmegaConf.save(said, folder / ".hydra" / "hydra.yaml")

@@ -41,13 +41,14 @@ def state_of(method):
     return TrainState({"theta": dict(method.energy.named_parameters())}, {}, {}, {})
 
 
-def test_loss_at_the_true_energy_has_the_probabilities_of_bayes():
+@pytest.mark.parametrize("centre", [[0.4], [0.4, -0.2], [0.4, -0.2, 0.1, 0.3, -0.5]])
+def test_loss_at_the_true_energy_has_the_probabilities_of_bayes(centre):
     """Compare the loss for one normal distribution, whose noised densities are known, with Bayes' rule.
 
     The energy has an offset that is the same at all levels and must not matter.
     """
-    method = levels_of(KnownMixture([[0.4, -0.2]], [1.0], offset=3.0), classification_weight=1.7)
-    v = torch.randn(6, 2)
+    method = levels_of(KnownMixture([centre], [1.0], offset=3.0), classification_weight=1.7)
+    v = torch.randn(6, len(centre))
     noise = method.noise(v, keyed_generator(0))
     assert noise["log_levels"].shape == (3, 6)
     loss = method.loss(state_of(method), v, noise)
@@ -56,16 +57,13 @@ def test_loss_at_the_true_energy_has_the_probabilities_of_bayes():
         noised = v[i] + levels[0].sqrt() * noise["eps"][i]
         densities = torch.stack(
             [
-                torch.distributions.Normal(torch.tensor([0.4, -0.2]), math.sqrt(0.3**2 + t))
-                .log_prob(noised)
-                .sum()
-                .exp()
+                torch.distributions.Normal(torch.tensor(centre), math.sqrt(0.3**2 + t)).log_prob(noised).sum().exp()
                 for t in levels
             ]
         )
-        slope = (noised - torch.tensor([0.4, -0.2])) / (0.3**2 + levels[0])
+        slope = (noised - torch.tensor(centre)) / (0.3**2 + levels[0])
         denoising = (levels[0].sqrt() * slope - noise["eps"][i]).square().mean()
-        torch.testing.assert_close(loss[i], denoising - 1.7 * (densities[0] / densities.sum()).log())
+        torch.testing.assert_close(loss[i], denoising - 2 * 1.7 / len(centre) * (densities[0] / densities.sum()).log())
 
 
 def mean_gradient(levels, **options):

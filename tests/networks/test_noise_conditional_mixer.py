@@ -7,6 +7,7 @@ from torch.nn.functional import silu
 
 import eblvm_lit as eb
 from cases import randomise
+from eblvm_lit.core.functional import divergence
 from eblvm_lit.networks.noise_conditional_mixer import NoiseConditionalMixer
 
 
@@ -97,3 +98,20 @@ def test_a_block_starts_near_the_identity():
 def test_images_that_do_not_divide_into_squares_are_refused():
     with pytest.raises(eb.ConfigError, match="multiples of 4"):
         NoiseConditionalMixer(v_shape=[1, 8, 10])
+
+
+def test_the_divergence_of_an_image_s_score_is_the_trace_of_its_jacobian():
+    """Differentiate the network under vmap, as the metric fisher does, and compare with derivatives one by one."""
+    torch.manual_seed(0)
+    network = randomise(
+        NoiseConditionalMixer(v_shape=[1, 4, 4], width=6, dense_width=5, n_rounds=1, n_kept=2, fine_width=3, n_fine=1)
+    ).double()
+
+    def images(x):
+        level = torch.zeros(len(x), 1, dtype=x.dtype)
+        return network(torch.cat([x, level], 1))[0]
+
+    x = torch.randn(2, 16, dtype=torch.float64)
+    found = divergence(images, x)
+    by_hand = [torch.autograd.functional.jacobian(lambda y: images(y[None])[0], row).trace() for row in x]
+    torch.testing.assert_close(found, torch.stack(by_hand))

@@ -51,15 +51,15 @@ def test_runs_that_differ_in_seed_and_folders_alone_are_one_group(simple):
 
 
 def test_two_seeds_that_differ_in_what_is_incidental_are_one_setting(tmp_path):
-    first = run_folder(tmp_path / "0", "seed=0", metrics={"test/fisher": 1.0})
+    first = run_folder(tmp_path / "0", "method=bidsm", "seed=0", metrics={"test/fisher": 1.0})
     free = ("compile=false", "threads=2", "tf32=true", "iterations_per_batch=7", "trainer.accelerator=cpu")
     free += ("callbacks.checkpoints.keep=3", "cache_dir=elsewhere", "summary=false", "sweep.resume=true")
-    run_folder(tmp_path / "1", "seed=1", *free, metrics={"test/fisher": 3.0})
+    run_folder(tmp_path / "1", "method=bidsm", "seed=1", *free, metrics={"test/fisher": 3.0})
     (group,) = groups_of(tmp_path)
     (cell,) = summarise([group], ["test/fisher"]).itertuples()
     assert (group.label, cell.n, cell.mean, cell.best) == ("bidsm", 2, 2.0, "")
     for i, key in enumerate(("trainer.max_steps=9", "eval_weights=ema", "init_from=a", "method.n_lower_steps=2")):
-        other = run_folder(tmp_path / f"other{i}", key, metrics={"test/fisher": 1.0})
+        other = run_folder(tmp_path / f"other{i}", "method=bidsm", key, metrics={"test/fisher": 1.0})
         assert len(groups_of(first, other)) == 2
 
 
@@ -77,7 +77,7 @@ def test_labels_say_what_tells_groups_apart_and_images_of_two_sizes_are_two_data
 @pytest.mark.parametrize("hydra", [True, False])
 def test_a_setting_from_which_others_are_computed_is_named_once(tmp_path, hydra):
     for h in (3, 5):
-        run_folder(tmp_path / str(h), f"model.h_dim={h}", metrics={"test/fisher": 1}, hydra=hydra)
+        run_folder(tmp_path / str(h), "method=bidsm", f"model.h_dim={h}", metrics={"test/fisher": 1}, hydra=hydra)
     method = "bidsm" if hydra else "BiSM DSM"
     found = [(group.data, group.label) for group in groups_of(tmp_path)]
     assert found == [("checkerboard", f"{method}, h_dim={h}") for h in (3, 5)]
@@ -85,7 +85,7 @@ def test_a_setting_from_which_others_are_computed_is_named_once(tmp_path, hydra)
 
 def test_parts_are_named_by_their_choice_and_their_own_settings_are_left_out(tmp_path):
     for part in ("unroll", "implicit"):
-        run_folder(tmp_path / part, f"hypergradient={part}", metrics={"test/fisher": 1})
+        run_folder(tmp_path / part, "method=bidsm", f"hypergradient={part}", metrics={"test/fisher": 1})
     labels = [group.label for group in groups_of(tmp_path)]
     assert labels == ["bidsm, hypergradient=implicit", "bidsm, hypergradient=unroll"]
 

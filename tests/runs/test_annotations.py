@@ -40,6 +40,8 @@ def test_every_argument_that_a_file_of_the_configuration_gives_is_checked():
 
 # --- overrides that once ended in a traceback or were accepted --------------------------------------------
 
+# The method of the two tests below, unless their own words name another one.
+BIDSM = ("method=bidsm",)
 PARTS = {
     "method.n_unroll=null method.hypergradient=fixed_point": "hypergradient=fixed_point",
     "method.objective=mdsm": "objective=mdsm",
@@ -65,13 +67,13 @@ PARTS = {
 @pytest.mark.parametrize("words", PARTS)
 def test_a_word_where_a_part_belongs_is_refused_by_the_group_to_type(words):
     with pytest.raises(ConfigError, match=r"must be (of class|a valid mapping)") as refusal:
-        check_config(configure("run_dir=none", *words.split()))
+        check_config(configure("run_dir=none", *BIDSM, *words.split()))
     if PARTS[words]:
         assert f": choose it by {PARTS[words]}." in str(refusal.value)
         key = re.search(r"(\S+) \(", str(refusal.value))[1]
         others = [word for word in words.split() if not word.startswith((f"{key}=", "method.n_unroll"))]
         # the suggested override must be valid itself
-        check_config(configure("run_dir=none", *others, PARTS[words]))
+        check_config(configure("run_dir=none", *BIDSM, *others, PARTS[words]))
 
 
 NUMBERS = {
@@ -116,7 +118,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("word", NUMBERS)
 def test_a_number_of_the_wrong_kind_or_range_is_refused_by_the_key_as_it_is_typed(word):
-    cfg = configure("run_dir=none", word)
+    cfg = configure("run_dir=none", *BIDSM, word)
     with pytest.raises(ConfigError, match=NUMBERS[word]) as refusal:
         check_config(cfg)
     assert "\n" not in str(refusal.value)
@@ -173,6 +175,7 @@ def test_arguments_of_a_user_s_class_are_checked_by_their_own_annotations(given,
 # --- every single value of a configuration ----------------------------------------------------------------
 
 METHODS = {
+    "levels": "",  # the default run
     "bidsm": "method=bidsm",
     "vages_dsm": "method=vages_dsm model=deep_toy",
     "bidvl": f"method=bidvl data=mnist {' '.join(NARROW)}",

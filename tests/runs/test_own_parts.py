@@ -145,7 +145,7 @@ FAULTS = {
 def test_a_missing_or_faulty_package_is_refused_in_a_sentence(fault, folder):
     text, named = FAULTS[fault]
     with pytest.raises(ConfigError, match=f"'mine'.*{folder}"):
-        train(folder / "run", "allow_packages=[mine]")
+        train(folder / "run", "method=dsm", "allow_packages=[mine]")
     write(folder, part=text)
     with pytest.raises(ConfigError, match=named) as refusal:
         train(folder / "run", "method=dsm", "method.energy={_target_: mine.part.E}", "allow_packages=[mine]")

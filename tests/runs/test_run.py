@@ -16,11 +16,14 @@ from eblvm_lit.core.functional import params_of
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import copy_tree
 from eblvm_lit.errors import ConfigError, EblvmError
+from eblvm_lit.figures.filters import Filters
 from eblvm_lit.methods.base import Method
 from eblvm_lit.methods.loss_method import LossMethod
 from eblvm_lit.optimizers import adam
 from eblvm_lit.runs import results
 from eblvm_lit.runs.build import build
+from eblvm_lit.training.callbacks.evaluation import Evaluation
+from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.utils.folders import claimed
 from eblvm_lit.utils.numbers import significant
 from helpers import iterating
@@ -100,6 +103,55 @@ def test_final_metrics_are_computed_on_the_gpu_that_trained(tmp_path, monkeypatc
     assert moved == [gpu, "computed"]
 
 
+def test_final_metrics_and_figures_take_the_threads_of_the_run(tmp_path, monkeypatch):
+    """Check the number of threads in the final metrics and figures, which ``evaluate`` computes again.
+
+    The number is only recorded, so that no thread is started.
+    """
+    numbers = [1]
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: numbers[-1])
+    seen = []
+
+    def watched(name, function):
+        return lambda *args, **kwargs: (seen.append((name, torch.get_num_threads())), function(*args, **kwargs))[1]
+
+    monkeypatch.setattr(Method, "training_step", watched("training", Method.training_step))
+    monkeypatch.setattr(Evaluation, "test", watched("metrics", Evaluation.test))
+    monkeypatch.setattr(Filters, "draw", watched("figures", lambda *args: None))
+    drawn = f"{{_target_: {torch.typename(Filters)}, n: 4}}"
+    callback = (
+        f"callbacks.figures={{_target_: {torch.typename(Figures)}, save_dir: none, figures: {{filters: {drawn}}}}}"
+    )
+    train(tmp_path / "run", "method=dsm", "threads=7", "trainer.max_steps=1", "n_validations=1", callback)
+    assert seen == [("training", 7), ("metrics", 7), ("figures", 7)]
+    assert numbers[-1] == 1
+    del seen[:]
+    evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert seen == [("metrics", 7), ("figures", 7)]
+    assert numbers[-1] == 1
+
+
+# The default method with a small network. Its model has the key h_dim in another place than the model of the other runs.
+DEFAULT = ("sizes.h_dim=3", "model.energy.network.widths=[8]")
+
+
+def test_the_default_method_trains_without_averages_if_the_raw_parameters_are_tested(tmp_path):
+    bare = (*DEFAULT, "callbacks=training_only")
+    with pytest.raises(ConfigError, match=r"eval_weights=ema needs averages of the parameters"):
+        train(tmp_path, *bare)
+    assert files(tmp_path) == {}
+    metrics = train(tmp_path, *bare, "eval_weights=raw")
+    assert metrics["iteration"] == 10
+    assert not any(name.startswith("test/") for name in metrics)  # there are no metrics beside the loss
+    saved = checkpoint(tmp_path)
+    assert saved["eblvm_lit"]["config"]["method"]["_target_"].endswith(".LevelClassification")
+    assert "averages" not in saved
+    train(tmp_path / "whole", *DEFAULT)
+    assert "averages" in checkpoint(tmp_path / "whole")
+    assert same(saved["state_dict"], checkpoint(tmp_path / "whole")["state_dict"])
+
+
 def test_evaluation_may_choose_other_metrics_and_figures(finished, tmp_path):
     folder, metrics = finished
     ckpt = folder / "checkpoints" / "best.ckpt"
@@ -140,7 +192,7 @@ HYPERGRADIENTS = {
     ("name", "precision"), [*((name, "64-true") for name in HYPERGRADIENTS), ("penalty", "bf16-mixed")]
 )
 def test_what_a_hypergradient_keeps_is_in_checkpoints_and_not_averaged(name, precision, tmp_path):
-    short = ["method.n_lower_steps=1", "trainer.max_steps=3", "n_validations=1", "callbacks=ema"]
+    short = ["method=bidsm", "method.n_lower_steps=1", "trainer.max_steps=3", "n_validations=1", "callbacks=ema"]
     metrics = train(tmp_path, f"hypergradient={name}", f"trainer.precision={precision}", *short)
     saved = checkpoint(tmp_path)
     live = eblvm_lit.load(tmp_path).method.persistent_buffers()
@@ -256,8 +308,8 @@ def test_a_run_refuses_a_folder_that_another_process_uses(tmp_path):
 
 @pytest.mark.parametrize(("k", "n"), [(0, 2), (1, 0), (5, 2)])
 def test_an_iteration_is_one_minibatch_whatever_k_and_n(k, n, tmp_path):
-    schedule = ["optimizer.lr=0.01", "final_lr=0.001", "trainer.max_steps=6", "n_validations=2"]
-    train(tmp_path, f"method.n_lower_steps={k}", f"method.n_unroll={n}", *schedule, "callbacks.evaluation=null")
+    steps = ["method=bidsm", f"method.n_lower_steps={k}", f"method.n_unroll={n}", "callbacks.evaluation=null"]
+    train(tmp_path, *steps, "optimizer.lr=0.01", "final_lr=0.001", "trainer.max_steps=6", "n_validations=2")
     saved = checkpoint(tmp_path)
     assert saved["global_step"] == saved["eblvm_lit"]["iteration"] == 6
     lower, upper = (state["state"][0]["n_steps"].item() for state in saved["optimizer_states"])
@@ -304,7 +356,7 @@ def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
 
 
 def test_a_run_is_a_function_of_its_seed(tmp_path):
-    few = ["method.n_lower_steps=1", "method.n_unroll=1"]
+    few = ["method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1"]
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         train(tmp_path / name, *few, f"seed={seed}")
     assert same_state(tmp_path / "one", tmp_path / "again")
@@ -339,7 +391,7 @@ def changed(before, after):
 
 
 def test_each_level_changes_only_its_own_network_and_optimizer_state(tmp_path):
-    parts = build(tiny(tmp_path, "method.n_lower_steps=2", "method.n_unroll=2"))
+    parts = build(tiny(tmp_path, "method=bidsm", "method.n_lower_steps=2", "method.n_unroll=2"))
     parts.data.setup()
     method = parts.method
     v = parts.data.splits.train[:8]

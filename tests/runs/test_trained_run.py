@@ -28,7 +28,7 @@ OPTIONS = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False,
 def trained(tmp_path_factory):
     """Train BiDSM on the checkerboard for 20 iterations."""
     folder = tmp_path_factory.mktemp("runs") / "bidsm"
-    return eblvm_lit.train([*SHORT, f"run_dir={folder}"])
+    return eblvm_lit.train([*SHORT, "method=bidsm", f"run_dir={folder}"])
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def deep(tmp_path_factory):
 
 
 def test_training_from_python_gives_what_the_command_line_gives(trained, tmp_path):
-    metrics = runtime.train(configure(*SHORT, f"run_dir={tmp_path}", "outputs_dir=/nowhere"))
+    metrics = runtime.train(configure(*SHORT, "method=bidsm", f"run_dir={tmp_path}", "outputs_dir=/nowhere"))
     same = [name for name in metrics if name.startswith("test/")]
     assert same
     assert {name: trained.metrics[name] for name in same} == {name: metrics[name] for name in same}

@@ -154,7 +154,7 @@ def test_several_processes_train_with_a_last_minibatch_of_two_examples_and_with_
 @pytest.mark.parametrize(
     "options",
     [
-        ("data.batch_size=3",),
+        ("method=bidsm", "data.batch_size=3"),
         ("method=pcd", "method.n_chains=3"),
         ("method=annealed_likelihood", "model=gaussian", "method.n_chains=3"),
     ],

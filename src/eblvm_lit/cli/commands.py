@@ -30,7 +30,7 @@ def start(name: str, config_name: str) -> None:
     import hydra
     from hydra.errors import HydraException
 
-    from eblvm_lit.cli.fitting import SENTENCE, fitting_words
+    from eblvm_lit.cli.fitting import GROUPS, fitting_words, sentence_of
     from eblvm_lit.cli.hints import sentence
     from eblvm_lit.runs.groups import HYDRA, conf_folder
 
@@ -39,7 +39,7 @@ def start(name: str, config_name: str) -> None:
             # imported here, because the import takes ten seconds and errors in the command line should appear earlier
             from eblvm_lit.runs import run
 
-            outcome.metrics = getattr(run, name)(_with_fitting_kind(cfg, config_name))
+            outcome.metrics = getattr(run, name)(_with_fitting_model(cfg, config_name))
         return outcome.value
 
     if name == "evaluate" and any(word.startswith("images=") for word in sys.argv[1:]):
@@ -47,9 +47,9 @@ def start(name: str, config_name: str) -> None:
 
         return main(sys.argv[1:])
     if name == "train" and (words := fitting_words(sys.argv[1:])):
-        print(SENTENCE % words[0])
-        place = next(i for i, word in enumerate(sys.argv) if word.startswith(("data=", "data.")))
-        # insert the word before the first data override: argparse accepts overrides only if they are next to each other
+        print(sentence_of(words))
+        place = next(i for i, word in enumerate(sys.argv) if word.startswith(GROUPS))
+        # insert the words before another override: argparse accepts overrides only if they are next to each other
         sys.argv[place:place] = words
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let Hydra raise its errors instead of printing them
     try:
@@ -116,8 +116,8 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
         log.exception("The job has failed; the other jobs of the sweep still run.")
 
 
-def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
-    """Choose a model that fits the shape of the user's data, unless ``kind`` is given; return the configuration."""
+def _with_fitting_model(cfg: DictConfig, config_name: str) -> DictConfig:
+    """Choose a model that fits the data and the method, unless it is given; return the configuration."""
     from hydra import compose
     from hydra.core.hydra_config import HydraConfig
 
@@ -125,7 +125,7 @@ def _with_fitting_kind(cfg: DictConfig, config_name: str) -> DictConfig:
 
     hydra = HydraConfig.get()
     words = [*hydra.overrides.task]
-    return fitted(cfg, hydra.runtime.choices, words, lambda word: compose(config_name, [*words, word]))
+    return fitted(cfg, hydra.runtime.choices, words, lambda more: compose(config_name, [*words, *more]))
 
 
 def _check_words(cfg: DictConfig) -> None:

@@ -58,7 +58,7 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     overrides = [*overrides, *fitting_words(overrides)]
     cfg = _compose("config", overrides, search)
     choices = OmegaConf.select(cfg, "hydra.runtime.choices")
-    cfg = fitted(cfg, choices, overrides, lambda word: _compose("config", [*overrides, word], search))
+    cfg = fitted(cfg, choices, overrides, lambda more: _compose("config", [*overrides, *more], search))
     folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]

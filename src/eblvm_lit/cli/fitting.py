@@ -1,4 +1,4 @@
-"""Choose a model that fits the user's own data, by composing the configuration again with the ``kind`` of the data."""
+"""Choose a model that fits the data and the method, by composing the configuration again with more overrides."""
 
 from __future__ import annotations
 
@@ -8,27 +8,137 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-__all__ = ["SENTENCE", "fitted", "fitting_words", "with_own_model"]
+__all__ = ["GROUPS", "fitted", "fitting_words", "sentence_of", "with_own_model"]
 
 log = logging.getLogger(__name__)
 
-SENTENCE = "%s fits the data; method=NAME model=NAME or kind=NAME takes another."
+# The words that determine the data, the method and the model.
+GROUPS = ("data=", "data.", "method=", "model=", "kind=", "experiment=")
+OF_ONE_LEVEL = "method=bidsm"  # for models of one noise level, which the default method cannot train
 
 
-def fitted_kind(cfg: DictConfig) -> str:
-    """Read the configured data, and return the option of the group ``kind`` that fits the shape of an example."""
+def shape_of(cfg: DictConfig) -> tuple[int, ...]:
+    """Read the configured data, and return the shape of an example."""
     from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs do not need it
-    from eblvm_lit.data.kinds import kind_of
     from eblvm_lit.runs.instantiate import instantiate, packages_of
 
-    return kind_of(instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape)
+    return instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape
+
+
+def sentence_of(words: Sequence[str]) -> str:
+    """Return the message about overrides that were added.
+
+    Example:
+        >>> sentence_of(["kind=vectors", "model=harmonium"])
+        'kind=vectors with model=harmonium fits the data; method=NAME model=NAME or kind=NAME takes another.'
+        >>> sentence_of(["method=bidsm"])
+        'method=bidsm fits the model; method=NAME takes another.'
+    """
+    chosen = " with ".join(words)
+    if words == [OF_ONE_LEVEL]:
+        return f"{chosen} fits the model; method=NAME takes another."
+    return f"{chosen} fits the data; method=NAME model=NAME or kind=NAME takes another."
+
+
+def fitting(
+    cfg: DictConfig,
+    choices: Mapping[str, Any],
+    overrides: Sequence[str],
+    compose_again: Callable[[list[str]], DictConfig],
+) -> tuple[DictConfig, list[str]]:
+    """Compose the configuration again with the overrides that make the data, the method and the model fit together.
+
+    The group ``kind`` chooses the model and its settings for data sets with ``data.shape=null``, whose examples are
+    known only after their file has been read. The override ``model=`` is needed if the method has models of its own:
+    its key ``method_models`` names one for vectors and one for images. If the user names a model of one noise level and
+    no method, the default method cannot train it, and the override is ``method=bidsm``. An option that the user has
+    named stays.
+
+    Args:
+        cfg: The composed configuration.
+        choices: The options that were chosen, by group.
+        overrides: The user's overrides.
+        compose_again: Composes the configuration with more overrides.
+
+    Returns:
+        The configuration and the further overrides, which may be none.
+
+    Raises:
+        DataError: If the data cannot be read.
+    """
+    words: list[str] = []
+    shape: Sequence[int] | None = None
+    if "data" not in cfg or "method_models" not in cfg:
+        return cfg, words
+    typed = any(word.startswith("method=") for word in overrides)
+    named = choices.get("kind") is not None
+    given = any(cfg.data.get(source) is not None for source in ("path", "train", "repo"))
+    if given and not named and cfg.data.get("shape", "known") is None:
+        from eblvm_lit.data.kinds import kind_of
+
+        own = ["model=" for name in cfg.method_models.values() if typed and name]
+        shape = shape_of(cfg)
+        words = [f"kind={with_own_model(kind_of(shape), [*overrides, *own])}"]
+        cfg = compose_again(words)
+        choices = {**choices, "model": None}  # chosen by the kind, and so not by the method
+    if model := own_model(cfg, choices, overrides, shape):
+        words = [*words, f"model={model}"]
+        cfg = compose_again(words)
+    elif any(cfg.method_models.values()) and "noise_range" not in cfg and not typed:
+        words = [*words, OF_ONE_LEVEL]
+        cfg = compose_again(words)
+    return cfg, words
+
+
+def own_model(
+    cfg: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str], shape: Sequence[int] | None = None
+) -> str | None:
+    """Return the option of the group ``model`` that the method needs for data of this shape.
+
+    It is None if the method has no models of its own, if the model is chosen, and for images whose sides are not
+    multiples of 4, which the network of these models cannot take.
+
+    Args:
+        cfg: The composed configuration.
+        choices: The options that were chosen, by group.
+        overrides: The user's overrides.
+        shape: The shape of an example, if it was read from the user's file.
+
+    Example:
+        >>> from omegaconf import OmegaConf
+        >>> models = {"vectors": "harmonium", "images": "harmonium_mixer"}
+        >>> cfg = OmegaConf.create({"method_models": models, "sizes": {"v_shape": [1, 8, 8]}, "data": {}})
+        >>> own_model(cfg, {"model": "harmonium"}, ["data=mnist"]), own_model(cfg, {"model": "grbm"}, ["model=grbm"])
+        ('harmonium_mixer', None)
+    """
+    if choices.get("experiment") is not None or any(word.startswith("model=") for word in overrides):
+        return None
+    shape = cfg.sizes.v_shape if shape is None else shape
+    images = len(shape) == 3 and not cfg.data.get("flatten", False)
+    name = cfg.method_models["images" if images else "vectors"]
+    if images and any(isinstance(side, int) and side % 4 for side in shape[1:]):
+        return None
+    return None if name == choices.get("model") else name
+
+
+def fitted(
+    cfg: DictConfig,
+    choices: Mapping[str, Any],
+    overrides: Sequence[str],
+    compose_again: Callable[[list[str]], DictConfig],
+) -> DictConfig:
+    """Return the configuration of :func:`fitting`, and log the overrides that were added."""
+    cfg, words = fitting(cfg, choices, overrides, compose_again)
+    if words:
+        log.info("%s", sentence_of(words))
+    return cfg
 
 
 def fitting_words(words: Sequence[str]) -> list[str]:
-    """Return a list with the override ``kind=...`` that fits the user's data file, or an empty list.
+    """Return the overrides ``kind=...``, ``model=...`` and ``method=...`` that :func:`fitting` adds to a command.
 
-    The option is found before the whole configuration is composed, so that a command may also set keys of the model and
-    the method that this option chooses. The list is empty if the words name no file, several files or a kind, or if the
+    They are found before the whole configuration is composed, so that a command may also set keys of the model and the
+    method that they choose. The list is empty if the words choose several data sets, methods or models, or if the
     file cannot be read; the run then reports the error.
 
     Args:
@@ -40,23 +150,15 @@ def fitting_words(words: Sequence[str]) -> list[str]:
     from eblvm_lit.errors import EblvmError
     from eblvm_lit.runs.groups import composing
 
-    own = [word for word in words if word.startswith(("data=", "data."))]
-    files = [word for word in own if word.startswith(("data.path=", "data.train=", "data.repo="))]
-    if (
-        not files
-        or any("," in word for word in files)
-        or any(word.startswith(("kind=", "experiment=")) for word in words)
-    ):
+    own = [word for word in words if word.startswith(GROUPS)]
+    if not own or any("," in word and "[" not in word for word in own):
         return []
     try:
         with composing():
-            cfg = compose("config", [word for word in own if "," not in word or "[" in word])
-        if cfg.data.get("shape", "known") is not None:
-            return []
-        kind = fitted_kind(cfg)
+            cfg = compose("config", own, return_hydra_config=True)
+            return fitting(cfg, cfg.hydra.runtime.choices, own, lambda more: compose("config", [*own, *more]))[1]
     except (HydraException, EblvmError, ValueError):
         return []
-    return [f"kind={with_own_model(kind, words)}"]
 
 
 def with_own_model(kind: str, words: Sequence[str]) -> str:
@@ -70,35 +172,3 @@ def with_own_model(kind: str, words: Sequence[str]) -> str:
         ('vectors', 'points')
     """
     return "vectors" if kind == "points" and any(word.startswith("model=") for word in words) else kind
-
-
-def fitted(
-    cfg: DictConfig,
-    choices: Mapping[str, Any],
-    overrides: Sequence[str],
-    compose_again: Callable[[str], DictConfig],
-) -> DictConfig:
-    """Compose the configuration again with the option of the group ``kind`` that fits the user's data.
-
-    The group chooses the model and its settings for data sets with ``data.shape=null``, whose examples are known only
-    after their file has been read. The configuration of another data set, or with an option that the user has named, is
-    returned as it is.
-
-    Args:
-        cfg: The composed configuration.
-        choices: The options that were chosen, by group.
-        overrides: The user's overrides.
-        compose_again: Composes the configuration with one more override.
-
-    Raises:
-        DataError: If the data cannot be read.
-    """
-    named = choices.get("kind") is not None or "kind=null" in overrides
-    if named or "data" not in cfg or cfg.data.get("shape", "known") is not None:
-        return cfg
-    if all(cfg.data.get(source) is None for source in ("path", "train", "repo")):
-        return cfg  # no data file is named, and the run will refuse the configuration
-    word = f"kind={with_own_model(fitted_kind(cfg), overrides)}"
-    found = compose_again(word)
-    log.info(SENTENCE, word)
-    return found

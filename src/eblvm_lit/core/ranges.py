@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import Field, PositiveInt
 
-__all__ = ["Decay", "Fraction", "ImageShape", "Pair", "Seed", "Share", "Sizes", "Temperature"]
+__all__ = ["Decay", "EventShape", "Fraction", "ImageShape", "Pair", "Seed", "Share", "Sizes", "Temperature"]
 
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
@@ -23,3 +23,5 @@ else:
 # The channels, height and width of images. None stands for a size that varies, as in a folder of images that are not
 # resized. If a network's constructor has an argument of this type, the network is recognised as a network for images.
 ImageShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=3, max_length=3)]
+# The shape of an example, which may be a vector or an image.
+EventShape: TypeAlias = Annotated[Sequence[Side], Field(min_length=1)]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
+from eblvm_lit.core.ranges import EventShape
 from eblvm_lit.energies.base import ExactLatentEnergy, FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
@@ -71,7 +72,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
         self,
         *,
         energy: FeatureEnergy,
-        v_shape: Sequence[int],
+        v_shape: EventShape,
         noise_range: NoiseRange,
     ) -> None:
         super().__init__()
@@ -171,7 +172,7 @@ class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
         self,
         *,
         energy: MarginalEnergy,
-        v_shape: Sequence[int],
+        v_shape: EventShape,
         noise_range: NoiseRange,
     ) -> None:
         super().__init__()
@@ -214,7 +215,7 @@ class NoiseConditionalExactLatents(NoiseConditionalFreeEnergy, ExactLatentEnergy
 
     inner: ExactLatentEnergy
 
-    def __init__(self, *, energy: ExactLatentEnergy, v_shape: Sequence[int], noise_range: NoiseRange) -> None:
+    def __init__(self, *, energy: ExactLatentEnergy, v_shape: EventShape, noise_range: NoiseRange) -> None:
         super().__init__(energy=energy, v_shape=v_shape, noise_range=noise_range)
 
     def latent_mean(self, v: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule, Window
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.log_partition import exact_log_partition
+from eblvm_lit.energies.noise_conditional import MarginalAtLevel
 from eblvm_lit.figures.base import Picture, new_figure, plane, window_in_units
 from eblvm_lit.methods.base import Method
 
@@ -104,10 +105,8 @@ class Density(Picture):
         model = density_on_grid(energy, window, self.n_cells) / area
         shown = window_in_units(data)
         figure = new_figure(7.6, 3.6)
-        names = (
-            f"data: {len(data.splits.train):,} points",
-            f"{type(energy).__name__}: {energy.h_dim} latent units",
-        )
+        model_name = "noise-conditional model" if isinstance(energy, MarginalAtLevel) else type(energy).__name__
+        names = (f"data: {len(data.splits.train):,} points", f"{model_name}: {energy.h_dim} latent units")
         panels = plane(figure, shown, names, data.column_names)
         style = {"origin": "lower", "cmap": COLOURS, "vmin": 0, "vmax": self._brightest(observed, model)}
         for panel, density in zip(panels, (observed, model), strict=True):

@@ -11,6 +11,7 @@ from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import draws_of
 from eblvm_lit.draws.generator import GeneratedImages
+from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
 from eblvm_lit.figures.base import Picture, new_figure, plane, window_in_units
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import COLOURS
@@ -97,10 +98,13 @@ class Samples(Picture):
     def _draws(self, method: Method, data: ArrayDataModule) -> Draws | None:
         """Return the object that draws the samples; None if ``deep_images`` is false and chains would take minutes.
 
-        Images are the conditional means E[v|h] if the sampler can compute them.
+        Gibbs chains and the probability flow of noise-conditional models take seconds. Images are the conditional means
+        E[v|h] if the sampler can compute them.
         """
         draws = draws_of(method, data, self.sampler, generator=self.images)
         if data.image_shape is None or draws is None:
             return draws
-        takes_minutes = isinstance(draws, ChainDraws) and not Gibbs.supports(method.parts.energy)
+        energy = method.parts.energy
+        quick = Gibbs.supports(energy) or isinstance(energy, AtLevel | MarginalAtLevel)
+        takes_minutes = isinstance(draws, ChainDraws) and not quick
         return None if takes_minutes and not self.deep_images else draws.of_means() or draws

@@ -28,7 +28,7 @@ class LevelClassification(LossMethod):
     r"""A method that learns to denoise examples at every noise level, and to predict which of J levels an example has.
 
     .. math:: \frac1d \| \sqrt{t_1}\, \nabla_{\tilde v} F(\tilde v, t_1) - \epsilon \|^2
-        - \lambda \log \frac{e^{-F(\tilde v, t_1)}}{\sum_{j \le J} e^{-F(\tilde v, t_j)}}, \quad
+        - \frac{2 \lambda}d \log \frac{e^{-F(\tilde v, t_1)}}{\sum_{j \le J} e^{-F(\tilde v, t_j)}}, \quad
         \tilde v = v + \sqrt{t_1}\, \epsilon
 
     The energy knows the level: w = (v~, log t). For :math:`F = -\log p_t` the second term's softmax is the posterior
@@ -39,6 +39,10 @@ class LevelClassification(LossMethod):
     an example has a centre c that is uniform in log t, and its J levels, the true one included, are c plus independent
     normal numbers, reflected at the ends of the range; so each level's log t is uniform, and none of them is special.
     Reference: DiffCLF, arXiv 2601.21025.
+
+    Both terms are divided by the dimension d of v, as the terms of ``objective=dual`` are. With the weight 1 instead of
+    2 / d the classification outweighed the denoising of vectors: on digits, where d = 64, the log-likelihood after
+    10,000 iterations was lower by 94 nats.
 
     The loss needs values of F at several levels and not only a score, so it is a method and not an objective. It takes
     energies with a tractable F.
@@ -52,7 +56,7 @@ class LevelClassification(LossMethod):
             At a distance of 2 / sqrt(d), noised data of d dimensions begin to tell two levels apart; these levels
             determine log Z most exactly. Levels far apart show the energy of a small level at points far from the
             data, where denoising at this level never comes, so that no mass is left there.
-        classification_weight: The weight lambda of the classification.
+        classification_weight: The weight lambda of the classification, which is divided by d / 2.
         seed: The seed of all random numbers.
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
@@ -87,7 +91,7 @@ class LevelClassification(LossMethod):
         if not isinstance(energy, FreeEnergyOfLevels):
             raise ConfigError(
                 f"{type(energy).__name__} does not know the noise level, which method=levels needs: use "
-                "model=noise_conditional, or NoiseConditionalFreeEnergy around your energy."
+                "model=harmonium or model=noise_conditional, or NoiseConditionalFreeEnergy around your energy."
             )
         if n_levels < 2:
             raise ConfigError(f"A classification needs n_levels >= 2, not {n_levels}.")
@@ -152,7 +156,7 @@ class LevelClassification(LossMethod):
         at_first = grad_and_value(partial(first_and_all, energy, log_levels), has_aux=True)
         slope, (_, energies) = at_first(v.flatten(1) + std * eps)
         denoising = (std * slope - eps).square().mean(1)
-        return denoising + self.classification_weight * level_loss(energies)
+        return denoising + 2 * self.classification_weight / v[0].numel() * level_loss(energies)
 
 
 def first_and_all(energy: MarginalEnergy, log_levels: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
-from eblvm_lit.core.ranges import Sizes
+from eblvm_lit.core.ranges import EventShape, Sizes
 from eblvm_lit.networks.layers import linear_layers
 
 __all__ = ["MLP", "NoiseConditionalMLP"]
@@ -68,7 +67,7 @@ class NoiseConditionalMLP(nn.Module):
     def __init__(
         self,
         *,
-        v_shape: Sequence[int],
+        v_shape: EventShape,
         widths: Sizes = (128, 128, 128),
         n_frequencies: NonNegativeInt = 32,
         bandwidth: PositiveFloat = 4.5,

@@ -184,4 +184,5 @@ class NoiseConditionalMixer(nn.Module):
 
 
 def _squares(pixels: Tensor, side: int) -> Tensor:
-    return pixel_unshuffle(pixels, side).contiguous(memory_format=torch.channels_last)
+    # channels last in memory; vmap, by which metrics differentiate the score, refuses contiguous(memory_format=...)
+    return pixel_unshuffle(pixels, side).movedim(1, 3).contiguous().movedim(3, 1)

@@ -79,9 +79,9 @@ def train(cfg: DictConfig, command: Mapping[str, Any] | None = None) -> dict[str
                     show_start(parts, trainer, folder)
                 trainer.fit(parts.method, datamodule=parts.data, ckpt_path=resume_from, weights_only=True)
             # Evaluate the checkpoints, write the results, and show them.
-            with explain_lack_of_memory([LESS_MEMORY]), torch_settings(tf32=cfg.get("tf32")):
+            with explain_lack_of_memory([LESS_MEMORY]), torch_settings(cfg.threads, cfg.get("tf32")):
                 metrics = evaluated(cfg.test_checkpoint, cfg.eval_weights, parts, trainer, folder)
-            write_results(folder / "metrics.json", metrics, parts, trainer.loggers)
+                write_results(folder / "metrics.json", metrics, parts, trainer.loggers)
             upload_checkpoints(trainer.loggers, folder)
         show_results(metrics, folder, estimators(parts))
         if cfg.summary:
@@ -113,7 +113,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
         parts.method.to(choose_device(cfg.device, stored))
         loggers = build_loggers(cfg.get("logger"), packages_of(cfg))
         described = {**checkpoint["eblvm_lit"]["config"], "ckpt": str(cfg.ckpt)}
-        settings = torch_settings(tf32=stored.get("tf32"))
+        settings = torch_settings(stored.get("threads"), stored.get("tf32"))
         with logging_to(loggers, described), explain_lack_of_memory([LESS_MEMORY]), settings:
             metrics = final_metrics(parts, checkpoint, cfg.ckpt, stored.eval_weights)
             write_results(folder / "evaluation.json", metrics, parts, loggers)

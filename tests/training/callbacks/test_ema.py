@@ -17,7 +17,7 @@ LONG = (
 )
 UNTESTED = "callbacks.evaluation=null"
 CRASH = ("allow_packages=[helpers]", "+callbacks.crash._target_=helpers.stopping.CrashAt")
-QUICK = ("optimizer.lr=0.1", "method.n_lower_steps=1", "method.n_unroll=0", "n_validations=2")
+QUICK = ("method=bidsm", "optimizer.lr=0.1", "method.n_lower_steps=1", "method.n_unroll=0", "n_validations=2")
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -136,5 +136,5 @@ def test_metrics_of_averages_are_those_of_a_model_with_these_parameters(straight
 
 def test_metrics_of_averages_that_there_are_not_are_refused_before_the_first_iteration(tmp_path):
     with pytest.raises(ConfigError, match="eval_weights"):
-        train(tmp_path, "eval_weights=ema")
+        train(tmp_path, "method=bidsm", "eval_weights=ema")
     assert not (tmp_path / "checkpoints").exists()

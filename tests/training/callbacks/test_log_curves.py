@@ -13,8 +13,8 @@ from helpers.shell import checkpoint, curves, train
 
 
 def test_curves_have_the_losses_norms_and_rates_of_both_levels(tmp_path):
-    logged = ["method.n_lower_steps=1", "method.n_unroll=0", "trainer.max_steps=6", "trainer.log_every_n_steps=2"]
-    train(tmp_path, *logged, "optimizer.lr=0.02", "n_validations=1")
+    logged = ["method=bidsm", "method.n_lower_steps=1", "method.n_unroll=0", "trainer.log_every_n_steps=2"]
+    train(tmp_path, *logged, "trainer.max_steps=6", "optimizer.lr=0.02", "n_validations=1")
     rows = {row["iteration"]: row for row in curves(tmp_path)}
     assert list(rows) == [2, 4, 6]
     for row in rows.values():
@@ -57,7 +57,7 @@ def test_an_expensive_metric_has_its_own_interval(tmp_path):
 
 
 def test_without_a_terminal_a_line_is_printed_at_each_validation(tmp_path, capsys):
-    train(tmp_path / "lines", "method.n_lower_steps=1", "method.n_unroll=0")
+    train(tmp_path / "lines", "method=bidsm", "method.n_lower_steps=1", "method.n_unroll=0")
     lines = [line for line in capsys.readouterr().out.splitlines() if "val/loss" in line and "/10 " in line]
     assert [line.split()[0] for line in lines] == ["5/10", "10/10"]
     assert re.search(r"lower_loss \S+  upper_loss \S+  val/loss \S+$", lines[0])
