@@ -144,7 +144,7 @@ def test_points_without_a_method_keep_the_method_and_the_model_of_their_kind(fil
 
 def test_images_whose_sides_are_no_multiples_of_four_get_a_model_of_one_level(files):
     words = ["data=array", f"data.path={files / 'odd.npy'}"]
-    assert fitting_words(words) == ["kind=odd_images", "method=bidsm"]
+    assert fitting_words(words) == ["kind=odd_images", "method=bimdsm"]
     assert targets((cfg := composed(words)).method, cfg.model, cfg.model.network) == (
         "BiSM",
         "DeepLatentEnergy",
@@ -164,11 +164,19 @@ def test_nothing_is_added_to_several_data_sets_or_files_that_cannot_be_read(file
 # --- the method of a model --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["model=grbm", "model=gaussian data=digits", "model=deep_small data=mnist"])
-def test_a_model_of_one_level_that_is_typed_alone_gets_the_method_bidsm(words):
-    assert fitting_words(words.split()) == ["method=bidsm"]
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        ("model=grbm", "bidsm"),
+        ("model=gaussian data=digits", "bidsm"),
+        ("model=grbm data=mnist data.flatten=true", "bidsm"),
+        ("model=deep_small data=mnist", "bimdsm"),
+    ],
+)
+def test_a_model_without_levels_and_without_a_method_gets_bidsm_or_for_images_bimdsm(words, method):
+    assert fitting_words(words.split()) == [f"method={method}"]
     whole = ["run_dir=nowhere", *words.split()]
-    assert composed(whole) == composed([*whole, "method=bidsm"])
+    assert composed(whole) == composed([*whole, f"method={method}"])
     cfg = composed([*whole, "method.n_unroll=3"])
     assert (*targets(cfg.method), cfg.method.n_unroll) == ("BiSM", 3)
     assert fitting_words([*words.split(), "method=dsm"]) == []
@@ -200,8 +208,9 @@ def test_a_command_says_what_it_has_added_and_runs_as_if_it_was_typed(words, sai
 
 def test_images_of_a_file_are_trained_by_the_default_method(files, tmp_path):
     narrow = [f"model.energy.network.{size}" for size in ("width=4", "dense_width=5", "n_rounds=1", "fine_width=4")]
-    words = ["data=array", f"data.path={files / 'images.npy'}", *narrow, "debug=fast", "callbacks.figures=null"]
+    words = ["data=array", f"data.path={files / 'images.npy'}", *narrow, "debug=fast"]
     run = eblvm_lit.train([*words, f"run_dir={tmp_path / 'run'}", f"cache_dir={tmp_path}"])
     assert isinstance(run.method, LevelClassification)
     assert np.isfinite(run.metrics["test/log_likelihood"])
+    assert (run.folder / "figures" / "samples.png").exists()  # the probability flow takes seconds, unlike other chains
     assert run.latents(run.examples()).shape == (len(run.examples()), run.energy.h_dim)

@@ -8,6 +8,7 @@ import torch
 import eblvm_lit as eb
 from cases import binary, make_binary
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("float64")
 D = 2
@@ -183,3 +184,18 @@ def test_the_bound_is_exact_where_the_latents_are_independent():
     v, F = visible(energy)
     torch.testing.assert_close(energy.free_energy_bound(v), F)
     assert math.isfinite(float(energy.log_partition()))
+
+
+def test_a_dbm_begins_with_the_distribution_of_an_rbm():
+    """Compare log p(v) of a DBM without second couplings with that of the RBM, for all v, by enumeration."""
+    torch.manual_seed(4)
+    rbm = make_binary(eb.BernoulliRBM(v_dim=D, h_dim=3))
+    dbm = eb.DeepBoltzmannMachine(v_dim=D, h_dim=5, h1_dim=3, weight_scale=0.0)
+    dbm.begin_with(rbm)
+    v = binary(D)
+    # the bound is exact, because the latents of this DBM are independent given v
+    found = -dbm.free_energy_bound(v) - dbm.log_partition()
+    torch.testing.assert_close(found, -rbm.free_energy(v) - rbm.log_partition())
+    assert dbm.fitted
+    with pytest.raises(ConfigError, match="units"):
+        dbm.begin_with(eb.BernoulliRBM(v_dim=D, h_dim=2))

@@ -355,6 +355,16 @@ def test_a_run_begins_with_the_parameters_of_another(finished, tmp_path):
         train(tmp_path / "none", "trainer.max_steps=1", "init_from=bidvl_mnist", "method=fisher_critic")
 
 
+def test_a_dbm_begins_with_the_first_layer_of_a_trained_rbm(tmp_path):
+    bits = ["data=digits", "data.binarize=threshold", "method=pcd", "trainer.max_steps=1", "callbacks=training_only"]
+    train(tmp_path / "rbm", *bits, "model=bernoulli_rbm", "model.h_dim=3")
+    deep = [*bits, "model=dbm", "model.h_dim=5", "model.h1_dim=3", "optimizer.lr=1e-30"]
+    train(tmp_path / "dbm", *deep, f"init_from={tmp_path / 'rbm'}")
+    rbm, dbm = (checkpoint(tmp_path / name)["state_dict"] for name in ("rbm", "dbm"))
+    for own, other in {"W1": "W", "c1": "c", "b": "b", "v_offset": "v_offset"}.items():
+        assert torch.equal(dbm[f"energy.{own}"], rbm[f"energy.{other}"])
+
+
 def test_a_run_is_a_function_of_its_seed(tmp_path):
     few = ["method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1"]
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):

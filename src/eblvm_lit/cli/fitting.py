@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ log = logging.getLogger(__name__)
 
 # The words that determine the data, the method and the model.
 GROUPS = ("data=", "data.", "method=", "model=", "kind=", "experiment=")
-OF_ONE_LEVEL = "method=bidsm"  # for models of one noise level, which the default method cannot train
+# The methods for models without noise levels, which the default method cannot train. A deep model of images that is
+# trained at a single noise level cannot generate images.
+OF_OTHER_MODELS = {"vectors": "method=bidsm", "images": "method=bimdsm"}
 
 
 def shape_of(cfg: DictConfig) -> tuple[int, ...]:
@@ -35,7 +38,7 @@ def sentence_of(words: Sequence[str]) -> str:
         'method=bidsm fits the model; method=NAME takes another.'
     """
     chosen = " with ".join(words)
-    if words == [OF_ONE_LEVEL]:
+    if words[0] in OF_OTHER_MODELS.values():
         return f"{chosen} fits the model; method=NAME takes another."
     return f"{chosen} fits the data; method=NAME model=NAME or kind=NAME takes another."
 
@@ -51,8 +54,8 @@ def fitting(
     The group ``kind`` chooses the model and its settings for data sets with ``data.shape=null``, whose examples are
     known only after their file has been read. The override ``model=`` is needed if the method has models of its own:
     its key ``method_models`` names one for vectors and one for images. If the user names a model of one noise level and
-    no method, the default method cannot train it, and the override is ``method=bidsm``. An option that the user has
-    named stays.
+    no method, the default method cannot train it, and the override is ``method=bidsm``, for images
+    ``method=bimdsm``. An option that the user has named stays.
 
     Args:
         cfg: The composed configuration.
@@ -81,19 +84,22 @@ def fitting(
         words = [f"kind={with_own_model(kind_of(shape), [*overrides, *own])}"]
         cfg = compose_again(words)
         choices = {**choices, "model": None}  # chosen by the kind, and so not by the method
+    shape = cfg.sizes.v_shape if shape is None else shape
+    if cfg.data.get("flatten", False):
+        shape = [math.prod(side or 1 for side in shape)]
     if model := own_model(cfg, choices, overrides, shape):
         words = [*words, f"model={model}"]
         cfg = compose_again(words)
     elif any(cfg.method_models.values()) and "noise_range" not in cfg and not typed:
-        words = [*words, OF_ONE_LEVEL]
+        words = [*words, OF_OTHER_MODELS["images" if len(shape) == 3 else "vectors"]]
         cfg = compose_again(words)
     return cfg, words
 
 
 def own_model(
-    cfg: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str], shape: Sequence[int] | None = None
+    cfg: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str], shape: Sequence[int]
 ) -> str | None:
-    """Return the option of the group ``model`` that the method needs for data of this shape.
+    """Return the option of the group ``model`` that the method needs for examples of this shape.
 
     It is None if the method has no models of its own, if the model is chosen, and for images whose sides are not
     multiples of 4, which the network of these models cannot take.
@@ -102,22 +108,19 @@ def own_model(
         cfg: The composed configuration.
         choices: The options that were chosen, by group.
         overrides: The user's overrides.
-        shape: The shape of an example, if it was read from the user's file.
+        shape: The shape of an example, (d,) or (C, H, W).
 
     Example:
         >>> from omegaconf import OmegaConf
-        >>> models = {"vectors": "harmonium", "images": "harmonium_mixer"}
-        >>> cfg = OmegaConf.create({"method_models": models, "sizes": {"v_shape": [1, 8, 8]}, "data": {}})
-        >>> own_model(cfg, {"model": "harmonium"}, ["data=mnist"]), own_model(cfg, {"model": "grbm"}, ["model=grbm"])
+        >>> cfg = OmegaConf.create({"method_models": {"vectors": "harmonium", "images": "harmonium_mixer"}})
+        >>> own_model(cfg, {"model": "harmonium"}, [], (1, 8, 8)), own_model(cfg, {}, ["model=grbm"], (2,))
         ('harmonium_mixer', None)
     """
     if choices.get("experiment") is not None or any(word.startswith("model=") for word in overrides):
         return None
-    shape = cfg.sizes.v_shape if shape is None else shape
-    images = len(shape) == 3 and not cfg.data.get("flatten", False)
-    name = cfg.method_models["images" if images else "vectors"]
-    if images and any(isinstance(side, int) and side % 4 for side in shape[1:]):
+    if len(shape) == 3 and any(isinstance(side, int) and side % 4 for side in shape[1:]):
         return None
+    name = cfg.method_models["images" if len(shape) == 3 else "vectors"]
     return None if name == choices.get("model") else name
 
 

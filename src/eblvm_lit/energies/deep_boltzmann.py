@@ -6,6 +6,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
+from eblvm_lit.energies.bernoulli_rbm import BernoulliRBM
 from eblvm_lit.energies.binary_layers import BinaryEnergy, Layers
 from eblvm_lit.errors import ConfigError
 
@@ -64,6 +65,29 @@ class DeepBoltzmannMachine(BinaryEnergy):
         self.W2 = nn.Parameter(weight_scale * torch.randn(h1_dim, h2_dim))
         self.c1 = nn.Parameter(torch.zeros(h1_dim))
         self.c2 = nn.Parameter(torch.zeros(h2_dim))
+
+    @torch.no_grad()
+    def begin_with(self, rbm: BernoulliRBM) -> None:
+        """Take over the weights, the biases and the offset of a trained RBM whose latents are the first layer.
+
+        With W_2 = 0 the distribution of v is that of the RBM; the small random W_2 of a new DBM changes it little.
+
+        Raises:
+            ConfigError: If the RBM has other sizes than v and the first layer.
+
+        Example:
+            >>> dbm = DeepBoltzmannMachine(v_dim=4, h_dim=5, h1_dim=3, weight_scale=0.0)
+            >>> rbm = BernoulliRBM(v_dim=4, h_dim=3)
+            >>> dbm.begin_with(rbm)
+            >>> two_bits = dbm.log_partition() - rbm.log_partition()  # the second layer has two bits of no effect
+            >>> round(two_bits.exp().item(), 3)
+            4.0
+        """
+        if rbm.W.shape != self.W1.shape:
+            raise ConfigError(f"The RBM has {tuple(rbm.W.shape)} units, and v and h_1 {tuple(self.W1.shape)}.")
+        pairs = {self.W1: rbm.W, self.c1: rbm.c, self.b: rbm.b, self.v_offset: rbm.v_offset, self.fitted: rbm.fitted}
+        for own, other in pairs.items():
+            own.copy_(other)
 
     def layers(self) -> Layers:
         """Return the energy with x = h_1 and y = (v, h_2)."""

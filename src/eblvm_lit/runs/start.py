@@ -15,6 +15,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
+from eblvm_lit.energies.bernoulli_rbm import BernoulliRBM
+from eblvm_lit.energies.deep_boltzmann import DeepBoltzmannMachine
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.runs.build import Parts, root_device
@@ -134,6 +136,8 @@ def _resume(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, path: Path) -> N
 def _begin_with(method: Method, trained: Method, name: str) -> None:
     """Copy parameters from a trained method to a new method, for all networks that both methods have.
 
+    A DBM may also begin with an RBM, whose latents become its first layer.
+
     Args:
         method: The method of the new run.
         trained: The trained method.
@@ -147,6 +151,10 @@ def _begin_with(method: Method, trained: Method, name: str) -> None:
     if not common:
         raise ConfigError(f"init_from={name} has no network of this method.")
     for key, network in common.items():
+        rbm = theirs[key]
+        if isinstance(network, DeepBoltzmannMachine) and isinstance(rbm, BernoulliRBM):
+            network.begin_with(rbm)
+            continue
         try:
             network.load_state_dict(theirs[key].state_dict())
         except RuntimeError as error:
