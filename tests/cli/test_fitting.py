@@ -214,3 +214,14 @@ def test_images_of_a_file_are_trained_by_the_default_method(files, tmp_path):
     assert np.isfinite(run.metrics["test/log_likelihood"])
     assert (run.folder / "figures" / "samples.png").exists()  # the probability flow takes seconds, unlike other chains
     assert run.latents(run.examples()).shape == (len(run.examples()), run.energy.h_dim)
+
+
+def test_a_sweep_over_methods_sets_keys_of_their_models(tmp_path):
+    """Hydra composes once without the swept words, where the default method has none of these keys."""
+    words = ["data=twenty_five_gaussians", "marginal_model.widths=[8]", "chain.n_steps=2", "callbacks.figures=null"]
+    command = ["-m", "method=pcd,jarzynski", *words, "debug=fast", f"hydra.sweep.dir={tmp_path}"]
+    code, printed = run_script("train.py", *command, folder=tmp_path)
+    assert code == 0, printed
+    stored = [OmegaConf.load(tmp_path / str(job) / "config.yaml") for job in range(2)]
+    assert [targets(cfg.method)[0] for cfg in stored] == ["ContrastiveDivergence", "Jarzynski"]
+    assert all(cfg.method.energy.widths == [8] for cfg in stored)

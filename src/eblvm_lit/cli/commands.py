@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -51,6 +51,8 @@ def start(name: str, config_name: str) -> None:
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(GROUPS))
         # insert the words before another override: argparse accepts overrides only if they are next to each other
         sys.argv[place:place] = words
+    if name == "train" and sweeps_other_methods(sys.argv[1:]):
+        config_name = "sweep"
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # let Hydra raise its errors instead of printing them
     try:
         # Hydra 1.4 needs a list of the packages whose callbacks it may build
@@ -66,6 +68,20 @@ def start(name: str, config_name: str) -> None:
         sys.exit(
             f"ERROR: {error.strerror}: make room, or choose another place by hydra.run.dir=... or hydra.sweep.dir=... ."
         )
+
+
+def sweeps_other_methods(words: Sequence[str]) -> bool:
+    """Return whether a command sweeps over several methods of which the first does not choose its own models.
+
+    Example:
+        >>> sweeps_other_methods(["-m", "method=cd,pcd"]), sweeps_other_methods(["-m", "method=dual,levels"])
+        (True, False)
+    """
+    from eblvm_lit.runs.groups import conf_folder
+
+    swept = [word.partition("=")[2] for word in words if word.startswith("method=") and "," in word]
+    file = conf_folder() / "method" / f"{swept[0].partition(',')[0]}.yaml" if swept else None
+    return file is not None and not (file.exists() and "method_models" in file.read_text(encoding="utf-8"))
 
 
 # Train a model: eblvm-train [GROUP=OPTION] [KEY=VALUE]; --help lists them.

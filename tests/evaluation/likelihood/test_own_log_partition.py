@@ -11,6 +11,7 @@ from cases import hermite, randomise
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.data.base import Splits
 from eblvm_lit.energies.noise_conditional import NoiseConditionalEnergy, NoiseConditionalFreeEnergy
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood.own_log_partition import OwnLogPartition
 from eblvm_lit.evaluation.out_of_distribution import OutOfDistribution, UniformNoise
 from eblvm_lit.methods.parts import MethodParts
@@ -84,6 +85,21 @@ def test_the_error_of_the_own_log_z_is_how_far_the_levels_are_apart(slope):
     few = metric.evaluate(method, data, "val", generator())
     assert few["log_likelihood"] == found["log_likelihood"]
     assert "own_log_z_error" not in few
+
+
+def test_a_peak_narrower_than_every_grid_leaves_out_the_check_and_not_the_log_likelihood(monkeypatch, caplog):
+    def unresolved(*_):
+        raise ConfigError("log Z is not resolved by 4,194,304 nodes: raise the tolerance of the quadrature.")
+
+    monkeypatch.setattr(eb.VisibleQuadrature, "log_partition", unresolved)
+    v = normal(50, 2)
+    data = SimpleNamespace(splits=Splits(v, v, v), as_float=lambda x: x, image_shape=None, log_unit_of_v=0.0)
+    found = eb.LogLikelihood(quadrature=eb.VisibleQuadrature()).evaluate(
+        method_of(narrower([2])), data, "test", generator()
+    )
+    assert math.isfinite(found["log_likelihood"])
+    assert "own_log_z_error" not in found
+    assert "own_log_z_error is left out: log Z is not resolved" in caplog.text
 
 
 def joint_model():
