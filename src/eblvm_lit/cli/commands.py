@@ -49,7 +49,7 @@ def start(name: str, config_name: str) -> None:
     if name == "train" and (words := fitting_words(sys.argv[1:])):
         print(sentence_of(words))
         place = next(i for i, word in enumerate(sys.argv) if word.startswith(GROUPS))
-        # insert the words before another override: argparse accepts overrides only if they are next to each other
+        # The new words go beside the overrides that were typed, because argparse accepts overrides only in one row.
         sys.argv[place:place] = words
     if name == "train" and sweeps_other_methods(sys.argv[1:]):
         config_name = "sweep"

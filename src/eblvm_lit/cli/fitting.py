@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-__all__ = ["GROUPS", "fitted", "fitting_words", "sentence_of", "with_own_model"]
+__all__ = ["GROUPS", "fitted", "fitting_words", "sentence_of"]
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +79,13 @@ def fitting(
     if given and not named and cfg.data.get("shape", "known") is None:
         from eblvm_lit.data.kinds import kind_of
 
-        own = ["model=" for name in cfg.method_models.values() if typed and name]
         shape = shape_of(cfg)
-        words = [f"kind={with_own_model(kind_of(shape), [*overrides, *own])}"]
+        kind = kind_of(shape)
+        method_chooses_model = typed and any(cfg.method_models.values())
+        if kind == "points" and (method_chooses_model or any(word.startswith("model=") for word in overrides)):
+            # "points" sets keys that only its own model has; the settings of "vectors" suit all models of points, too
+            kind = "vectors"
+        words = [f"kind={kind}"]
         cfg = compose_again(words)
         choices = {**choices, "model": None}  # chosen by the kind, and so not by the method
     shape = cfg.sizes.v_shape if shape is None else shape
@@ -162,16 +166,3 @@ def fitting_words(words: Sequence[str]) -> list[str]:
             return fitting(cfg, cfg.hydra.runtime.choices, own, lambda more: compose("config", [*own, *more]))[1]
     except (HydraException, EblvmError, ValueError):
         return []
-
-
-def with_own_model(kind: str, words: Sequence[str]) -> str:
-    """Replace the kind ``points`` by ``vectors`` if the overrides choose a model; return other kinds unchanged.
-
-    ``points`` sets keys of its own model, which other models do not have. The settings of ``vectors`` also suit points,
-    and do not choose a model.
-
-    Example:
-        >>> with_own_model("points", ["model=grbm"]), with_own_model("points", ["method=dsm"])
-        ('vectors', 'points')
-    """
-    return "vectors" if kind == "points" and any(word.startswith("model=") for word in words) else kind
