@@ -20,6 +20,8 @@ INCIDENTAL = (
     ),
     # keys that say how a run is started and resumed, and which metric a hyperparameter search optimizes
     *("ckpt", "resume", "sweep", "allow_packages", "optimized_metric"),
+    # the models from which one is chosen when the run is composed; the chosen one is under the key model
+    "method_models",
     # keys that say what a run prints, logs, draws and saves in addition to its results
     *("show_config", "summary", "logger", "callbacks.progress", "callbacks.curves", "callbacks.figures"),
     *("callbacks.nonfinite", "callbacks.preemption", "callbacks.checkpoints.every", "callbacks.checkpoints.keep"),
@@ -32,7 +34,7 @@ INCIDENTAL = (
 # Further keys that may change when a run is resumed: its length and its tests do not affect the iterations before the
 # checkpoint. Reports, and sweeps that look for finished jobs, still compare these keys, because they affect the final
 # results.
-LENGTH_AND_TESTS = ("trainer", "callbacks", "n_validations", "test_checkpoint", "eval_weights", "sampler")
+LENGTH_AND_TESTS = ("trainer", "callbacks", "n_validations", "test_checkpoint", "eval_weights", "sampler", "quadrature")
 # Further keys that reports ignore: seeds, because reports average over them, and the top-level key marginal_model,
 # because a method that trains this model has a copy of these settings. These keys are compared when a run is resumed
 # and when a sweep looks for finished jobs, because another seed gives other noise.
