@@ -40,6 +40,7 @@ RUNS = [
     "method=dual data=moons model=harmonium",
     f"method=dual data=mnist {SMALL} data.size=8 model=harmonium_mixer {' '.join(MIXER)}",
     "method=levels data=rings",
+    "method=dual data=rings sampler=guided_flow sampler.dynamics.guide.path=dual_mnist",
     f"method=bidual {ONE} data=swiss_roll model=noise_conditional",
     f"method=vages_dual {ONE} data=moons posterior=noise_conditional sampler=probability_flow",
     f"method=vages_dual {ONE} data=mnist {SMALL} data.size=8 model=noise_conditional_mixer {' '.join(MIXER)}",

@@ -9,6 +9,7 @@ import eblvm_lit as eb
 from cases import at_every_level, randomise
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.draws.choice import FittingSampler
+from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
@@ -17,6 +18,7 @@ from eblvm_lit.samplers.dynamics import Chains
 from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.samplers.sampler import Sampler
+from eblvm_lit.utils.digest import digest
 from helpers.known_mixture import Zero
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -40,6 +42,39 @@ def test_normal_data_are_reached_with_an_error_of_second_order():
     assert errors[1] < 4e-3
     # With twice as many steps, the error of a second-order method becomes four times smaller.
     assert 3.2 < errors[0] / errors[1] < 5
+
+
+def test_a_guided_flow_of_normal_data_ends_at_the_closed_form():
+    guide_range = NoiseRange(mean=0.3, std=2.3)
+    guide = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=guide_range).of_data()
+    z = SampleNoise(0, range(5))((2,), dtype=torch.float64)
+    # The flow is dv/dsigma = sigma ((1 + g) (v - m) / (s^2 + sigma^2) - g (v - m) / (s'^2 + sigma^2)), because both
+    # densities have the mean m = 0.3.
+    g = 0.7
+    first, last = RANGE.t_max, RANGE.t_min
+    own = ((1.4**2 + last) / (1.4**2 + first)) ** ((1 + g) / 2)
+    of_guide = ((2.3**2 + last) / (2.3**2 + first)) ** (-g / 2)
+    exact = 0.3 + own * of_guide * math.sqrt(1.4**2 + first) * z
+    errors = []
+    for n in (80, 160):
+        sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n, guide=guide, guidance=g))
+        errors.append(float((sampler.draw(normal_model(), range(5), seed=0) - exact).abs().max()))
+    assert errors[1] < 2e-3
+    assert 3.2 < errors[0] / errors[1] < 5
+
+
+def test_a_guide_that_is_the_model_or_has_no_weight_changes_nothing_and_a_guide_needs_every_level():
+    plain = Sampler(dynamics=ProbabilityFlow(n_steps=5, n_corrections=1)).draw(normal_model(), range(3), seed=0)
+    wide = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=NoiseRange(std=3.0)).of_data()
+    for guide, guidance in ((normal_model(), 2.0), (wide, 0.0)):
+        flow = ProbabilityFlow(n_steps=5, n_corrections=1, guide=guide, guidance=guidance)
+        torch.testing.assert_close(Sampler(dynamics=flow).draw(normal_model(), range(3), seed=0), plain)
+    assert digest(*ProbabilityFlow(guide=wide).settings) != digest(*ProbabilityFlow(guide=normal_model()).settings)
+    other = NoiseConditionalFreeEnergy(energy=MLPEnergy(v_dim=4, widths=[5]), v_shape=[3], noise_range=RANGE)
+    with pytest.raises(eb.ConfigError, match=r"shape \(3,\), and not \(2,\)"):
+        Sampler(dynamics=ProbabilityFlow(guide=other)).draw(normal_model(), range(3), seed=0)
+    with pytest.raises(eb.ConfigError, match="method=dual"):
+        ProbabilityFlow(guide=eb.GRBM(v_dim=2, h_dim=3))
 
 
 def test_levels_go_from_the_largest_to_the_smallest():

@@ -41,7 +41,7 @@ LIBRARIES = (
 # The allow-list for all other configurations, such as the configurations in untrusted checkpoints. It lists folders of
 # this package, which are allowed in addition to the modules of torch. Each key is a top-level key of the configuration,
 # and "" stands for all top-level keys. Loggers are not allowed, because they can write to any path and connect to
-# hosts. Only data and callbacks may read files.
+# hosts. Only data, callbacks and samplers may read files.
 FOLDERS = {
     "": (
         *(
@@ -57,7 +57,8 @@ FOLDERS = {
         *("objectives", "optimizers", "posteriors", "samplers", "scores", "core.noise_levels"),
     ),
     "data": ("data",),
-    "callbacks": ("data", "figures", "training.callbacks"),
+    "callbacks": ("data", "figures", "training.callbacks", "runs.trained_energy"),
+    "sampler": ("runs.trained_energy",),
 }
 
 

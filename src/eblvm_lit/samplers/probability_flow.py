@@ -8,10 +8,12 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from eblvm_lit.core.noise_levels import NoiseRange
+from eblvm_lit.core.noise_levels import NoiseRange, join_level
+from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.composed import of_every_level
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
 from eblvm_lit.samplers.energy_grad import energy_grad
@@ -37,6 +39,15 @@ class ProbabilityFlow(Dynamics):
     invariant (Du et al. 2023, arXiv 2302.11552). Such moves need an energy, because a score does not suffice to accept
     or reject a move.
 
+    A *guide* is the energy of a weaker model of the same data, with fewer parameters or less training. Its errors are
+    like those of the model, but larger, so that a step from the guide to the model and beyond reduces them. With a
+    guide and a guidance g the flow, and the corrections, follow
+
+    .. math:: F(v, t) + g\, (F(v, t) - F_{guide}(v, t))
+
+    in place of F. The samples are then no samples of the model's density. Reference: Karras et al. 2024, arXiv
+    2406.02507, Eq. 3 with w = 1 + g.
+
     If some pixels are kept, each of them is v plus :math:`\sigma` times a fixed noise at the level :math:`\sigma`, as
     noisy as the missing pixels, and at the end it is exactly v. Corrections leave the distribution of the missing
     pixels given these noised pixels invariant. The completions only approximate the distribution given v itself,
@@ -47,6 +58,11 @@ class ProbabilityFlow(Dynamics):
         n_corrections: The number of Metropolis-adjusted Langevin moves after each step, one evaluation each.
         correction_size: The step size of these moves in units of :math:`\sigma s / \sqrt{s^2 + \sigma^2}`, the
             standard deviation of the clean value given the noised one for normal data.
+        guide: The energy of a weaker model of every noise level; None for a flow without a guide.
+        guidance: The guidance g; 0 has no effect.
+
+    Raises:
+        ConfigError: If the guide does not know the noise level.
 
     Example:
         >>> from eblvm_lit.core.noise_levels import NoiseRange
@@ -69,15 +85,19 @@ class ProbabilityFlow(Dynamics):
         n_steps: PositiveInt = 25,
         n_corrections: NonNegativeInt = 0,
         correction_size: PositiveFloat = 0.3,
+        guide: MarginalEnergy | None = None,
+        guidance: NonNegativeFloat = 1.0,
     ) -> None:
         self.n_steps = n_steps
         self.n_corrections = n_corrections
         self.correction_size = correction_size
+        self.guide = None if guide is None else of_every_level(guide)
+        self.guidance = guidance
 
     @property
     def title(self) -> str:
         """A short description of the samples, for figures and messages."""
-        return f"probability flow, {self.n_steps} steps"
+        return f"probability flow, {self.n_steps} steps" + ("" if self.guide is None else ", guided")
 
     @property
     def stationary(self) -> range:
@@ -104,6 +124,7 @@ class ProbabilityFlow(Dynamics):
             raise ConfigError("The probability flow needs a model of every noise level: train it with objective=dual.")
         levels = self.levels(chains.noise_range)
         (z,) = chains.start
+        chains = self.guided(chains)
         eps = None if chains.moving is None else noise(tuple(z.shape[1:]), dtype=z.dtype)
 
         def with_kept(v: Tensor, sigma: float) -> Tensor:
@@ -120,6 +141,25 @@ class ProbabilityFlow(Dynamics):
             moved = with_kept(v + 0.5 * width * (first + second), following)
             v = self.corrected(chains, moved, following, numbers)
             yield (chains.kept(v),)
+
+    def guided(self, chains: Chains) -> Chains:
+        """Return a copy of the chains that follow the guided energy, a function of v and log t; see the class.
+
+        Raises:
+            ConfigError: If the guide is a model of data of another shape.
+        """
+        if self.guide is None:
+            return chains
+        shape = tuple(chains.start[0].shape[1:])
+        if self.guide.v_shape != shape:
+            raise ConfigError(f"The guide is a model of data of the shape {self.guide.v_shape}, and not {shape}.")
+        guide = self.guide.to(chains.start[0])
+
+        def energy(v: Tensor, log_level: Tensor) -> Tensor:
+            of_guide = guide.free_energy(join_level(v, log_level))
+            return (1 + self.guidance) * chains.energy(v, log_level) - self.guidance * of_guide
+
+        return chains._replace(energy=energy)
 
     def corrected(self, chains: Chains, v: Tensor, sigma: float, numbers: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
         """Correct v (B, *event) by Metropolis-adjusted Langevin moves under the energy at the noise level sigma^2."""
