@@ -120,9 +120,10 @@ class ProbabilityFlow(Dynamics):
         Raises:
             ConfigError: If the model has only one noise level.
         """
-        if chains.noise_range is None:
+        noise_range = chains.noise_range
+        if noise_range is None:
             raise ConfigError("The probability flow needs a model of every noise level: train it with objective=dual.")
-        levels = self.levels(chains.noise_range)
+        levels = self.levels(noise_range)
         (z,) = chains.start
         chains = self.guided(chains)
         eps = None if chains.moving is None else noise(tuple(z.shape[1:]), dtype=z.dtype)
@@ -130,8 +131,8 @@ class ProbabilityFlow(Dynamics):
         def with_kept(v: Tensor, sigma: float) -> Tensor:
             return v if eps is None else chains.kept_at(v, sigma * eps)
 
-        mean = torch.as_tensor(chains.noise_range.mean).to(z)
-        v = (mean.view(z.shape[1:]) if mean.dim() else mean) + math.hypot(chains.noise_range.std, levels[0]) * z
+        mean = torch.as_tensor(noise_range.mean).to(z)
+        v = (mean.view(z.shape[1:]) if mean.dim() else mean) + math.hypot(noise_range.std, levels[0]) * z
         v = with_kept(v, levels[0])
         numbers = noise.steps(self.n_steps * self.n_corrections, z[0].numel(), 1, dtype=z.dtype)
         for sigma, following in pairwise(levels):
