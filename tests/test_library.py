@@ -69,7 +69,7 @@ def test_examples_of_docstrings_are_run_and_every_public_part_has_one():
 def test_every_pretrained_model_is_a_complete_small_folder_in_the_package():
     folders = [path for path in PRETRAINED.iterdir() if path.is_dir() and path.name != "__pycache__"]
     assert {path.name for path in folders} == {
-        *("bidvl_mnist", "bimdsm_mnist", "dual_mnist", "grbm_digits", "vages_mnist")
+        *("bidvl_mnist", "bimdsm_mnist", "dual_mnist", "dual_mnist_guide", "grbm_digits", "vages_mnist")
     }
     for folder in folders:
         assert {path.name for path in folder.iterdir()} == {*FILES}

@@ -15,6 +15,7 @@ FD = "callbacks.evaluation.metrics.fd_classifier"
 FEW_IMAGES = ["data.val_size=2", f"{FD}.n_samples=20", f"{FD}.n_samples_at_validation=20"]
 SHORTER = {
     "dual_mnist_small": FEW_IMAGES,
+    "dual_mnist_guide": FEW_IMAGES,
     "bidual_mnist_small": FEW_IMAGES,
     "harmonium_mnist_small": FEW_IMAGES,
     "toy_comparison": [

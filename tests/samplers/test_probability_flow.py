@@ -9,13 +9,14 @@ import eblvm_lit as eb
 from cases import at_every_level, randomise
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
 from eblvm_lit.draws.choice import FittingSampler
+from eblvm_lit.energies.composed import ProductEnergy, TiltedEnergy
 from eblvm_lit.energies.mlp_energy import MLPEnergy
 from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.dynamics import Chains
-from eblvm_lit.samplers.probability_flow import ProbabilityFlow
+from eblvm_lit.samplers.probability_flow import ProbabilityFlow, slope_at
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.utils.digest import digest
@@ -51,7 +52,8 @@ def test_a_guided_flow_of_normal_data_ends_at_the_closed_form():
     # The flow is dv/dsigma = sigma ((1 + g) (v - m) / (s^2 + sigma^2) - g (v - m) / (s'^2 + sigma^2)), because both
     # densities have the mean m = 0.3.
     g = 0.7
-    first, last = RANGE.t_max, RANGE.t_min
+    first = RANGE.t_max
+    last = RANGE.t_min
     own = ((1.4**2 + last) / (1.4**2 + first)) ** ((1 + g) / 2)
     of_guide = ((2.3**2 + last) / (2.3**2 + first)) ** (-g / 2)
     exact = 0.3 + own * of_guide * math.sqrt(1.4**2 + first) * z
@@ -70,11 +72,31 @@ def test_a_guide_that_is_the_model_or_has_no_weight_changes_nothing_and_a_guide_
         flow = ProbabilityFlow(n_steps=5, n_corrections=1, guide=guide, guidance=guidance)
         torch.testing.assert_close(Sampler(dynamics=flow).draw(normal_model(), range(3), seed=0), plain)
     assert digest(*ProbabilityFlow(guide=wide).settings) != digest(*ProbabilityFlow(guide=normal_model()).settings)
+    # A run asks for the kind of chains before it trains.
     other = NoiseConditionalFreeEnergy(energy=MLPEnergy(v_dim=4, widths=[5]), v_shape=[3], noise_range=RANGE)
     with pytest.raises(eb.ConfigError, match=r"shape \(3,\), and not \(2,\)"):
-        Sampler(dynamics=ProbabilityFlow(guide=other)).draw(normal_model(), range(3), seed=0)
+        Sampler(dynamics=ProbabilityFlow(guide=other)).kind_for(normal_model(), None, None)
     with pytest.raises(eb.ConfigError, match="method=dual"):
         ProbabilityFlow(guide=eb.GRBM(v_dim=2, h_dim=3))
+
+
+def test_a_gradient_longer_than_noise_is_replaced_only_if_it_is_the_score_of_noised_data():
+    sampler = Sampler(dynamics=ProbabilityFlow())
+    chains = sampler._chains(normal_model(), None, None)(slice(0, 2), SampleNoise(0, range(2)))
+    sigma = 2.0
+    # The second example lies twice as far from the mean, so that only its gradient becomes too long.
+    v = 0.3 + torch.tensor([[3.0, 4.0], [-8.0, 6.0]])
+    of_normal = (v - 0.3) / (1.4**2 + sigma**2)
+    longest = (math.sqrt(2) + 5) / (sigma * of_normal.norm(dim=1))
+    for factor, expected in ((0.99 * longest[1], 0.99 * longest[1]), (1.01 * longest[1], torch.tensor(1.0))):
+        steep = chains._replace(energy=lambda *w, factor=factor: factor * chains.energy(*w))
+        slope = slope_at(steep, v, sigma)
+        torch.testing.assert_close(slope[0], factor * of_normal[0])
+        torch.testing.assert_close(slope[1], expected * of_normal[1])
+        torch.testing.assert_close(slope_at(steep._replace(is_score=False), v, sigma), factor * of_normal)
+    tilted = TiltedEnergy(energy=normal_model(), log_factor=lambda v, _: v[:, 0]).of_data()
+    for energy in (ProductEnergy(energies=[normal_model(), normal_model()]).of_data(), tilted):
+        assert not sampler._chains(energy, None, None)(slice(0, 2), SampleNoise(0, range(2))).is_score
 
 
 def test_levels_go_from_the_largest_to_the_smallest():

@@ -37,7 +37,8 @@ def load(
     """Load a trained model from a run, a checkpoint or a shared folder, or one of this package's models by name.
 
     Files are read as data and run no code. The trained models of this package are ``grbm_digits``, ``bidvl_mnist``,
-    ``bimdsm_mnist`` and ``vages_mnist``; docs/python.md has their data and training.
+    ``bimdsm_mnist``, ``vages_mnist``, ``dual_mnist`` and ``dual_mnist_guide``; docs/python.md has their data and
+    training.
 
     Args:
         path: A folder, a checkpoint, or the name of a trained model if no such path exists.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoiseRange
-from eblvm_lit.energies.base import GibbsEnergy
+from eblvm_lit.energies.base import Energy, GibbsEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chain_trace import ChainTrace
 from eblvm_lit.samplers.energy_grad import energy_grad, unrounded
@@ -35,6 +35,7 @@ class Chains(NamedTuple):
         conditional: The energy, if v and h can be sampled in blocks, else None.
         noise_range: The noise levels of a model of all levels, else None. The energy is then a function of v and of
             log t of each chain, shape (B,); without log t it is the energy at the smallest level.
+        is_score: Whether the gradient of the energy at a level is the score of noised data, which has a known size.
     """
 
     energy: Callable[..., Tensor]
@@ -44,6 +45,7 @@ class Chains(NamedTuple):
     denoised: tuple[bool, ...] | None = None
     conditional: GibbsEnergy | None = None
     noise_range: NoiseRange | None = None
+    is_score: bool = False
 
     def energies(self, *x: Tensor) -> Tensor:
         """Compute the energy of each chain at the variables x, shape (B,)."""
@@ -132,6 +134,13 @@ class Dynamics(ABC):
     def title(self) -> str:
         """A short description of the samples, for figures and messages."""
         return f"{type(self).__name__}, {self.n_steps} steps"
+
+    def check(self, energy: Energy) -> None:  # noqa: B027 - optional
+        """Check that the settings of the dynamics fit the model; by default they fit each model.
+
+        Raises:
+            ConfigError: If they do not.
+        """
 
     def start(self, shape: tuple[int, ...], noise: SampleNoise, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Draw the entries of the initial v from the normal distribution N(0.5, 1), shape (B, *shape)."""

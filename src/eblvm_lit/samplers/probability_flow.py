@@ -12,7 +12,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoiseRange, join_level
-from eblvm_lit.energies.base import MarginalEnergy
+from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.composed import of_every_level
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.dynamics import Chains, Dynamics, FlatChains
@@ -104,6 +104,15 @@ class ProbabilityFlow(Dynamics):
         """The steps at which converged chains have the model's distribution: only the last one."""
         return range(self.n_steps - 1, self.n_steps)
 
+    def check(self, energy: Energy) -> None:
+        """Check that the guide, if there is one, is a model of data of the same shape; see :meth:`Dynamics.check`."""
+        if self.guide is not None and self.guide.v_shape != tuple(energy.event_shape):
+            raise ConfigError(
+                f"The guide is a model of data of the shape {self.guide.v_shape}, and not {tuple(energy.event_shape)}: "
+                "name a weaker model of the same data by sampler.dynamics.guide.path, or use sampler=probability_flow, "
+                "which has no guide."
+            )
+
     def levels(self, noise_range: NoiseRange) -> list[float]:
         """Return the n + 1 standard deviations of the noise, from the largest to the smallest."""
         first = math.sqrt(noise_range.t_max) ** (1 / self.RHO)
@@ -125,42 +134,52 @@ class ProbabilityFlow(Dynamics):
             raise ConfigError("The probability flow needs a model of every noise level: train it with objective=dual.")
         levels = self.levels(noise_range)
         (z,) = chains.start
-        chains = self.guided(chains)
+        guide = self.chains_of_guide(chains)
+        guided = self.guided(chains, guide)
         eps = None if chains.moving is None else noise(tuple(z.shape[1:]), dtype=z.dtype)
 
         def with_kept(v: Tensor, sigma: float) -> Tensor:
             return v if eps is None else chains.kept_at(v, sigma * eps)
 
-        mean = torch.as_tensor(noise_range.mean).to(z)
-        v = (mean.view(z.shape[1:]) if mean.dim() else mean) + math.hypot(noise_range.std, levels[0]) * z
+        v = mean_of(noise_range, z) + math.hypot(noise_range.std, levels[0]) * z
         v = with_kept(v, levels[0])
         numbers = noise.steps(self.n_steps * self.n_corrections, z[0].numel(), 1, dtype=z.dtype)
         for sigma, following in pairwise(levels):
             width = following - sigma
-            first = sigma * slope_at(chains, v, sigma)
-            second = following * slope_at(chains, with_kept(v + width * first, following), following)
+            first = sigma * self.slope(chains, guide, v, sigma)
+            second = following * self.slope(chains, guide, with_kept(v + width * first, following), following)
             moved = with_kept(v + 0.5 * width * (first + second), following)
-            v = self.corrected(chains, moved, following, numbers)
+            v = self.corrected(guided, moved, following, numbers)
             yield (chains.kept(v),)
 
-    def guided(self, chains: Chains) -> Chains:
-        """Return a copy of the chains that follow the guided energy, a function of v and log t; see the class.
-
-        Raises:
-            ConfigError: If the guide is a model of data of another shape.
-        """
+    def chains_of_guide(self, chains: Chains) -> Chains | None:
+        """Return a copy of the chains whose energy is that of the guide, or None without a guide."""
         if self.guide is None:
-            return chains
-        shape = tuple(chains.start[0].shape[1:])
-        if self.guide.v_shape != shape:
-            raise ConfigError(f"The guide is a model of data of the shape {self.guide.v_shape}, and not {shape}.")
+            return None
         guide = self.guide.to(chains.start[0])
+        return chains._replace(energy=lambda v, log_level: guide.free_energy(join_level(v, log_level)))
+
+    def guided(self, chains: Chains, guide: Chains | None) -> Chains:
+        """Return a copy of the chains whose energy is the guided one; the arguments are as in :meth:`slope`."""
+        if guide is None:
+            return chains
 
         def energy(v: Tensor, log_level: Tensor) -> Tensor:
-            of_guide = guide.free_energy(join_level(v, log_level))
-            return (1 + self.guidance) * chains.energy(v, log_level) - self.guidance * of_guide
+            return (1 + self.guidance) * chains.energy(v, log_level) - self.guidance * guide.energy(v, log_level)
 
         return chains._replace(energy=energy)
+
+    def slope(self, chains: Chains, guide: Chains | None, v: Tensor, sigma: float) -> Tensor:
+        """Compute the gradient that the flow follows at the noise level sigma^2, shape (B, *event).
+
+        Args:
+            chains: The chains.
+            guide: The chains with the energy of the guide, or None without a guide.
+            v: The noised data, shape (B, *event).
+            sigma: The standard deviation of the noise.
+        """
+        own = slope_at(chains, v, sigma)
+        return own if guide is None else (1 + self.guidance) * own - self.guidance * slope_at(guide, v, sigma)
 
     def corrected(self, chains: Chains, v: Tensor, sigma: float, numbers: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
         """Correct v (B, *event) by Metropolis-adjusted Langevin moves under the energy at the noise level sigma^2."""
@@ -196,11 +215,38 @@ def at_one_level(chains: Chains, sigma: float) -> Chains:
 
 
 def slope_at(chains: Chains, v: Tensor, sigma: float) -> Tensor:
-    """Compute the gradient of the chains' energy with respect to v at the noise level sigma^2, shape (B, *event).
+    r"""Compute the gradient of the chains' energy with respect to v at the noise level sigma^2, shape (B, *event).
+
+    If the gradient is the score of noised data, :math:`\sigma \nabla F = E[\epsilon | \tilde v]`, its norm is at most
+    about :math:`\sqrt d + 5`, because the norm of standard normal noise exceeds this value with a probability below
+    1e-6. A larger gradient is an error of the network, and is replaced by the gradient for normal data of the same
+    moments, :math:`(\tilde v - m) / (s^2 + \sigma^2)`. Without this, one of some thousand samples of images diverges.
 
     Example:
         >>> chains = Chains(lambda v, log_level: 0.5 * v.square().sum(1) / log_level.exp(), (torch.ones(1, 2),))
         >>> slope_at(chains, torch.ones(1, 2), 2.0)
         tensor([[0.2500, 0.2500]])
+        >>> scores = chains._replace(is_score=True, noise_range=NoiseRange(mean=0.0, std=1.0))
+        >>> slope_at(scores, torch.tensor([[40.0, 0.0]]), 2.0)  # 40 / 2 is longer than sqrt(2) + 5; 40 / (1 + 4) = 8
+        tensor([[8., 0.]])
     """
-    return energy_grad(at_one_level(chains, sigma).total, (v,))[0].detach()
+    slope = energy_grad(at_one_level(chains, sigma).total, (v,))[0].detach()
+    if not chains.is_score or chains.noise_range is None:
+        return slope
+    norm = sigma * slope.flatten(1).norm(dim=1)
+    too_long = norm > math.sqrt(slope[0].numel()) + 5
+    if not too_long.any():
+        return slope
+    of_normal = (v - mean_of(chains.noise_range, v)) / (chains.noise_range.std**2 + sigma**2)
+    return torch.where(too_long.view(-1, *(1,) * (v.dim() - 1)), of_normal, slope)
+
+
+def mean_of(noise_range: NoiseRange, v: Tensor) -> Tensor:
+    """Return the mean of the data in the shape of one example of v (B, *event), or a scalar if all entries share it.
+
+    Example:
+        >>> mean_of(NoiseRange(mean=[1.0, 2.0]), torch.zeros(5, 2)).tolist()
+        [1.0, 2.0]
+    """
+    mean = torch.as_tensor(noise_range.mean).to(v)
+    return mean.view(v.shape[1:]) if mean.dim() else mean

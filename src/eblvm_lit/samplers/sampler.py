@@ -15,7 +15,7 @@ from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.noise_levels import join_level
 from eblvm_lit.core.tensors import tensor_of
 from eblvm_lit.energies.base import Energy, GibbsEnergy, MarginalEnergy, refuse_bits
-from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
+from eblvm_lit.energies.noise_conditional import AtLevel, FreeEnergyOfLevels, MarginalAtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
 from eblvm_lit.posteriors.base import Posterior, posterior_mean
@@ -93,9 +93,15 @@ class Sampler:
         self.record: dict[str, float] = {}
 
     def kind_for(self, energy: Energy | None, posterior: Posterior | None, examples: Tensor | None) -> str | None:
-        """Return the kind of chains that this sampler runs for a model, or None if it cannot sample the model."""
-        if isinstance(energy, Energy) and energy.binary_visible and not self.dynamics.moves_bits:
-            return None
+        """Return the kind of chains that this sampler runs for a model, or None if it cannot sample the model.
+
+        Raises:
+            ConfigError: If the settings of the dynamics do not fit the model; see :meth:`Dynamics.check`.
+        """
+        if isinstance(energy, Energy):
+            self.dynamics.check(energy)
+            if energy.binary_visible and not self.dynamics.moves_bits:
+                return None
         possible = {
             "marginal": isinstance(energy, MarginalEnergy),
             "posterior": isinstance(energy, Energy) and isinstance(posterior, Posterior) and examples is not None,
@@ -282,7 +288,8 @@ def of_every_level(
             return every.free_energy(w)
         return every.energy(w, posterior_mean(cast(PosteriorAtLevel, posterior).inner, w.detach()))
 
-    return Chains(at, (v,), noise_range=every.noise_range)
+    is_score = h is None and (not isinstance(every, FreeEnergyOfLevels) or every.shares_log_z)
+    return Chains(at, (v,), noise_range=every.noise_range, is_score=is_score)
 
 
 def in_large_batches(dynamics: Dynamics, energy: Energy | None) -> Sampler:
