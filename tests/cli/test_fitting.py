@@ -10,6 +10,7 @@ import eblvm_lit
 from eblvm_lit.cli.compose import composed
 from eblvm_lit.cli.fitting import fitting_words
 from eblvm_lit.energies.noise_conditional import NoiseConditionalExactLatents
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.level_classification import LevelClassification
 from eblvm_lit.runs.build import build
 from helpers.launching import run_script
@@ -140,6 +141,12 @@ def test_points_without_a_method_keep_the_method_and_the_model_of_their_kind(fil
         assert targets(cfg.method, cfg.model, cfg.method.energy) == ("SNL", "DeepVectorEnergy", "MLPEnergy")
         assert cfg.method.energy.widths == [128, 128]
     assert fitting_words(f"method=dsm {POINTS}".format(files=files).split()) == ["kind=points"]
+
+
+def test_the_kind_of_points_is_refused_with_a_method_that_has_models_of_its_own():
+    with pytest.raises(ConfigError, match="use kind=vectors"):
+        composed(["kind=points", "method=dual", "data=moons"])
+    assert composed(["kind=vectors", "method=dual", "data=moons"]).noise_range.smallest == 1e-4
 
 
 def test_images_whose_sides_are_no_multiples_of_four_get_a_model_of_one_level(files):

@@ -9,6 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from eblvm_lit.errors import ConfigError
+
 __all__ = ["GROUPS", "fitted", "fitting_words", "sentence_of"]
 
 log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ def fitting(
 
     Raises:
         DataError: If the data cannot be read.
+        ConfigError: If the user names ``kind=points`` and a method that has models of its own.
     """
     words: list[str] = []
     shape: Sequence[int] | None = None
@@ -75,6 +78,8 @@ def fitting(
         return cfg, words
     typed = any(word.startswith("method=") for word in overrides)
     named = choices.get("kind") is not None
+    if choices.get("kind") == "points" and typed and any(cfg.method_models.values()):
+        raise ConfigError("kind=points has settings of its own model, and this method needs another: use kind=vectors.")
     given = any(cfg.data.get(source) is not None for source in ("path", "train", "repo"))
     if given and not named and cfg.data.get("shape", "known") is None:
         from eblvm_lit.data.kinds import kind_of

@@ -11,17 +11,17 @@ __all__ = ["TrainedEnergy"]
 
 
 class TrainedEnergy(Composed):
-    """The energy of every noise level of a trained model, whose parameters stay fixed.
+    """The energy F(v, t) of a trained model that takes the noise level t as an input; its parameters stay fixed.
 
     A configuration names it as the guide of the probability flow (``sampler=guided_flow``).
 
     Args:
-        path: A run, a checkpoint, a shared folder, or the name of a model of this package; see
-            :func:`~eblvm_lit.runs.load.load`.
+        path: The folder of a run, a checkpoint, a folder of ``save_pretrained``, or the name of a model of this
+            package; see :func:`~eblvm_lit.runs.load.load`.
 
     Raises:
         DataError: If there is no such model.
-        ConfigError: If the model does not know the noise level, or has no tractable free energy.
+        ConfigError: If the model does not take the noise level as an input, or its latents cannot be summed out.
 
     Example:
         >>> TrainedEnergy(path="dual_mnist").v_shape

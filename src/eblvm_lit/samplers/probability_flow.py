@@ -29,7 +29,8 @@ class ProbabilityFlow(Dynamics):
     .. math:: \frac{dv}{d\sigma} = \sigma\, \nabla_v F(v, \sigma^2)
 
     carries :math:`N(m, (s^2 + t_{max}) I)` at :math:`\sigma = \sqrt{t_{max}}` to the model's density at
-    :math:`\sqrt{t_{min}}`. The levels are :math:`\sigma_i = (\sigma_{max}^{1/\rho} + \tfrac{i}{n}
+    :math:`\sqrt{t_{min}}`. Here :math:`\sigma^2` is the variance t of the noise, and m and s are the mean and the
+    standard deviation of the data. The levels are :math:`\sigma_i = (\sigma_{max}^{1/\rho} + \tfrac{i}{n}
     (\sigma_{min}^{1/\rho} - \sigma_{max}^{1/\rho}))^\rho` for i = 0, ..., n, with :math:`\rho = 7`. Each of the n steps
     is one step of Heun's method, with two evaluations of the gradient. Reference: Song et al. 2021, arXiv 2011.13456;
     Karras et al. 2022, arXiv 2206.00364.
@@ -39,30 +40,33 @@ class ProbabilityFlow(Dynamics):
     invariant (Du et al. 2023, arXiv 2302.11552). Such moves need an energy, because a score does not suffice to accept
     or reject a move.
 
-    A *guide* is the energy of a weaker model of the same data, with fewer parameters or less training. Its errors are
-    like those of the model, but larger, so that a step from the guide to the model and beyond reduces them. With a
-    guide and a guidance g the flow, and the corrections, follow
+    A *guide* is the energy of a weaker model of the same data, with fewer parameters or less training. Such a model
+    tends to make the same errors as the model, only larger ones. With a guide and a guidance g the flow and the
+    corrections follow the guided energy
 
     .. math:: F(v, t) + g\, (F(v, t) - F_{guide}(v, t))
 
-    in place of F. The samples are then no samples of the model's density. Reference: Karras et al. 2024, arXiv
-    2406.02507, Eq. 3 with w = 1 + g.
+    in place of F, which moves samples further away from the errors of the guide. Neither the samples nor the
+    corrections then have the model's density. Reference: Karras et al. 2024, arXiv 2406.02507, Eq. 3 with w = 1 + g.
 
-    If some pixels are kept, each of them is v plus :math:`\sigma` times a fixed noise at the level :math:`\sigma`, as
-    noisy as the missing pixels, and at the end it is exactly v. Corrections leave the distribution of the missing
+    For completions, some pixels are given. At the standard deviation :math:`\sigma` each given pixel is its known value
+    plus :math:`\sigma` times a noise that is drawn once, so that it is as noisy as the missing pixels. At the end it is
+    exactly its known value. Corrections leave the distribution of the missing
     pixels given these noised pixels invariant. The completions only approximate the distribution given v itself,
     because at large levels the noise hides the kept pixels (Song et al. 2021, section 5).
 
     Args:
         n_steps: The number n of steps of Heun's method.
-        n_corrections: The number of Metropolis-adjusted Langevin moves after each step, one evaluation each.
+        n_corrections: The number of Metropolis-adjusted Langevin moves after each step, with one evaluation
+            of each model.
         correction_size: The step size of these moves in units of :math:`\sigma s / \sqrt{s^2 + \sigma^2}`, the
             standard deviation of the clean value given the noised one for normal data.
-        guide: The energy of a weaker model of every noise level; None for a flow without a guide.
-        guidance: The guidance g; 0 has no effect.
+        guide: The energy F(v, t) of a weaker model that takes the noise level as an input, or its energy at one level;
+            None for no guide.
+        guidance: The guidance g. With 0 the samples are those without a guide.
 
     Raises:
-        ConfigError: If the guide does not know the noise level.
+        ConfigError: If the guide does not take the noise level as an input.
 
     Example:
         >>> from eblvm_lit.core.noise_levels import NoiseRange
@@ -219,8 +223,10 @@ def slope_at(chains: Chains, v: Tensor, sigma: float) -> Tensor:
 
     If the gradient is the score of noised data, :math:`\sigma \nabla F = E[\epsilon | \tilde v]`, its norm is at most
     about :math:`\sqrt d + 5`, because the norm of standard normal noise exceeds this value with a probability below
-    1e-6. A larger gradient is an error of the network, and is replaced by the gradient for normal data of the same
-    moments, :math:`(\tilde v - m) / (s^2 + \sigma^2)`. Without this, one of some thousand samples of images diverges.
+    1e-6. If it is longer for a sample, which is an error of the network, the gradient is replaced by that for normal
+    data of the same mean m and standard deviation s, :math:`(\tilde v - m) / (s^2 + \sigma^2)`. Without this, about one
+    sample in several thousand of a model of MNIST diverged. With a guide, each of the two gradients is checked before
+    they are combined.
 
     Example:
         >>> chains = Chains(lambda v, log_level: 0.5 * v.square().sum(1) / log_level.exp(), (torch.ones(1, 2),))
