@@ -618,6 +618,8 @@ def shortened(overrides):
     """Shorten the run of a command: two values for each axis of a sweep, few iterations, small networks, quick
     metrics."""
     first = re.sub(r"=([^,\[{(]+,[^,]+)(,.*)$", r"=\1", "\n".join(overrides), flags=re.MULTILINE).splitlines()
+    # A page names numbers of iterations that take hours.
+    first = [word for word in first if not re.fullmatch(r"trainer\.max_steps=\d{5,}", word)]
     experiment = next((word.split("=")[1] for word in first if word.startswith("experiment=")), None)
     # This holds for the experiments of this repository, but not for that of the example folder.
     if experiment and (CONF / "experiment" / f"{experiment}.yaml").exists():
