@@ -146,7 +146,7 @@ def test_every_path_that_a_checkpoint_may_name_is_known():
             classes = (c for c in classes if not issubclass(c, Exception))
             found |= {argument for c in classes if c.__init__ is not object.__init__ for argument in paths_of(c)}
     found -= {"save_dir", "cache_dir", "csv_path", "weights"}
-    # the other arguments are paths of data
+    # the other arguments are paths of data and of trained models
     assert found <= {"root", "path", "train", "val", "test", "run_folder"}, found
 
 

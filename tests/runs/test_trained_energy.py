@@ -15,7 +15,7 @@ TARGET = "eblvm_lit.runs.trained_energy.TrainedEnergy"
 
 @pytest.fixture(scope="module")
 def weak(tmp_path_factory):
-    """Train an energy of every level for one iteration."""
+    """Train an energy F(v, t) of the moons for one iteration, as the weaker model."""
     folder = tmp_path_factory.mktemp("runs") / "weak"
     return eblvm_lit.train([*SHORT, "trainer.max_steps=1", f"run_dir={folder}"])
 

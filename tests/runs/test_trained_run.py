@@ -251,6 +251,18 @@ def test_the_command_writes_numbers_and_a_picture(trained, tmp_path, capsys):
         sample.main([str(tmp_path)])
 
 
+def test_the_command_says_in_a_sentence_that_the_picture_needs_the_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("EBLVM_DATA", str(tmp_path))
+
+    def refuse(self):
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.MNIST.download", refuse)
+    with pytest.raises(SystemExit, match=r"ERROR: .*train-images-idx3-ubyte"):
+        sample.main(["bidvl_mnist", "-n", "1", "--out", str(tmp_path)])
+    assert np.load(tmp_path / "samples.npz")["v"].shape == (1, 1, 32, 32)
+
+
 def test_the_pretrained_model_can_be_trained_further_saved_and_loaded(tmp_path):
     run = eblvm_lit.load("grbm_digits")
     assert run.examples().shape == (197, 64)

@@ -84,7 +84,7 @@ def test_a_gradient_longer_than_noise_is_replaced_only_if_it_is_the_score_of_noi
     sampler = Sampler(dynamics=ProbabilityFlow())
     chains = sampler._chains(normal_model(), None, None)(slice(0, 2), SampleNoise(0, range(2)))
     sigma = 2.0
-    # The second example lies twice as far from the mean, so that only its gradient becomes too long.
+    # The second example lies twice as far from the mean as the first, so that only its gradient is longer than noise.
     v = 0.3 + torch.tensor([[3.0, 4.0], [-8.0, 6.0]])
     of_normal = (v - 0.3) / (1.4**2 + sigma**2)
     longest = (math.sqrt(2) + 5) / (sigma * of_normal.norm(dim=1))

@@ -54,9 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         if given.overrides:
             run.config.sampler = sampler_config(given.overrides)
         v = run.sample(given.n, seed=given.seed, mean=given.mean)
+        files = write_samples(run, v, given.out or (run.folder or Path()) / "samples")
     except EblvmError as error:
         sys.exit(f"ERROR: {error}")
-    print(*write_samples(run, v, given.out or (run.folder or Path()) / "samples"), sep="\n")
+    print(*files, sep="\n")
 
 
 if __name__ == "__main__":

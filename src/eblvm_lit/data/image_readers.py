@@ -78,8 +78,11 @@ def given_images(
     try:
         pixels = pixels_of([values], where)[0]
     except DataError as error:
-        advice = " Samples of a model: images.range=unit or images.range=symmetric clamps floats to [0, 1] or [-1, 1]."
-        raise DataError(f"{error}{advice}" if values.dtype.kind == "f" else str(error)) from None
+        if values.dtype.kind != "f":
+            raise
+        raise DataError(
+            f"{error} Samples of a model: images.range=unit or images.range=symmetric clamps to [0, 1] or [-1, 1]."
+        ) from None
     images = torch.from_numpy(pixels)
     images = images if images.dtype == torch.uint8 else images.mul(255).round().byte()
     if shape[0] == 1 and images.shape[1] == 3 and bool((images == images[:, :1]).all()):

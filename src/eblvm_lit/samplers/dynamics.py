@@ -135,7 +135,7 @@ class Dynamics(ABC):
         """A short description of the samples, for figures and messages."""
         return f"{type(self).__name__}, {self.n_steps} steps"
 
-    def check(self, energy: Energy) -> None:  # noqa: B027 - optional
+    def check(self, energy: Energy) -> None:  # noqa: B027 - most dynamics fit every model
         """Check that the settings of the dynamics fit the model; by default they fit each model.
 
         Raises:

@@ -47,7 +47,7 @@ class ProbabilityFlow(Dynamics):
     .. math:: F(v, t) + g\, (F(v, t) - F_{guide}(v, t))
 
     in place of F, which moves samples further away from the errors of the guide. Neither the samples nor the
-    corrections then have the model's density. Reference: Karras et al. 2024, arXiv 2406.02507, Eq. 3 with w = 1 + g.
+    corrections then have the model's density. Reference: Karras et al. 2024, arXiv 2406.02507, there with w = 1 + g.
 
     For completions, some pixels are given. At the standard deviation :math:`\sigma` each given pixel is its known value
     plus :math:`\sigma` times a noise that is drawn once, so that it is as noisy as the missing pixels. At the end it is
@@ -164,7 +164,7 @@ class ProbabilityFlow(Dynamics):
         return chains._replace(energy=lambda v, log_level: guide.free_energy(join_level(v, log_level)))
 
     def guided(self, chains: Chains, guide: Chains | None) -> Chains:
-        """Return a copy of the chains whose energy is the guided one; the arguments are as in :meth:`slope`."""
+        """Return a copy of the chains that move under F + g (F - F_guide); the arguments are as in :meth:`slope`."""
         if guide is None:
             return chains
 
@@ -174,7 +174,7 @@ class ProbabilityFlow(Dynamics):
         return chains._replace(energy=energy)
 
     def slope(self, chains: Chains, guide: Chains | None, v: Tensor, sigma: float) -> Tensor:
-        """Compute the gradient that the flow follows at the noise level sigma^2, shape (B, *event).
+        """Compute the gradient of F + g (F - F_guide) at the noise level sigma^2, shape (B, *event).
 
         Args:
             chains: The chains.
@@ -241,8 +241,6 @@ def slope_at(chains: Chains, v: Tensor, sigma: float) -> Tensor:
         return slope
     norm = sigma * slope.flatten(1).norm(dim=1)
     too_long = norm > math.sqrt(slope[0].numel()) + 5
-    if not too_long.any():
-        return slope
     of_normal = (v - mean_of(chains.noise_range, v)) / (chains.noise_range.std**2 + sigma**2)
     return torch.where(too_long.view(-1, *(1,) * (v.dim() - 1)), of_normal, slope)
 
