@@ -1,4 +1,4 @@
-"""Tests of the probability flow: closed form for normal data, order of Heun's method, and invariant corrections."""
+"""Tests of the probability flow: closed form for normal data, order of the solvers, and invariant corrections."""
 
 import math
 
@@ -16,7 +16,7 @@ from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.dynamics import Chains
-from eblvm_lit.samplers.probability_flow import ProbabilityFlow, slope_at
+from eblvm_lit.samplers.probability_flow import Denoised, ProbabilityFlow, multistep, slope_at
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from eblvm_lit.samplers.sampler import Sampler
 from eblvm_lit.utils.digest import digest
@@ -30,14 +30,15 @@ def normal_model():
     return NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=RANGE).of_data()
 
 
-def test_normal_data_are_reached_with_an_error_of_second_order():
+@pytest.mark.parametrize("solver", ["heun", "multistep"])
+def test_normal_data_are_reached_with_an_error_of_second_order(solver):
     noise = SampleNoise(0, range(5))
     z = noise((2,), dtype=torch.float64)
     # The exact solution is the mean plus z times the standard deviation of the noised data.
     exact = 0.3 + math.sqrt(1.4**2 + RANGE.t_min) * z
     errors = []
     for n in (40, 80):
-        sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n))
+        sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n, solver=solver))
         samples = sampler.run(normal_model(), sampler._chains(normal_model(), None, None), range(5), seed=0)
         errors.append(float((samples - exact).abs().max()))
     assert errors[1] < 4e-3
@@ -45,7 +46,8 @@ def test_normal_data_are_reached_with_an_error_of_second_order():
     assert 3.2 < errors[0] / errors[1] < 5
 
 
-def test_a_guided_flow_of_normal_data_ends_at_the_closed_form():
+@pytest.mark.parametrize("solver", ["heun", "multistep"])
+def test_a_guided_flow_of_normal_data_ends_at_the_closed_form(solver):
     guide_range = NoiseRange(mean=0.3, std=2.3)
     guide = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=guide_range).of_data()
     z = SampleNoise(0, range(5))((2,), dtype=torch.float64)
@@ -59,7 +61,7 @@ def test_a_guided_flow_of_normal_data_ends_at_the_closed_form():
     exact = 0.3 + own * of_guide * math.sqrt(1.4**2 + first) * z
     errors = []
     for n in (80, 160):
-        sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n, guide=guide, guidance=g))
+        sampler = Sampler(dynamics=ProbabilityFlow(n_steps=n, guide=guide, guidance=g, solver=solver))
         errors.append(float((sampler.draw(normal_model(), range(5), seed=0) - exact).abs().max()))
     assert errors[1] < 2e-3
     assert 3.2 < errors[0] / errors[1] < 5
@@ -78,6 +80,39 @@ def test_a_guide_that_is_the_model_or_has_no_weight_changes_nothing_and_a_guide_
         Sampler(dynamics=ProbabilityFlow(guide=other)).kind_for(normal_model(), None, None)
     with pytest.raises(eb.ConfigError, match="method=dual"):
         ProbabilityFlow(guide=eb.GRBM(v_dim=2, h_dim=3))
+
+
+def test_the_multistep_method_evaluates_each_gradient_once_in_a_step_and_takes_no_corrections():
+    sampler = Sampler(dynamics=ProbabilityFlow())
+    chains = sampler._chains(normal_model(), None, None)(slice(0, 2), SampleNoise(0, range(2)))
+    levels = []
+
+    def energy(v, log_level):
+        levels.append(math.exp(float(log_level[0]) / 2))
+        return chains.energy(v, log_level)
+
+    counted = chains._replace(energy=energy)
+    flow = ProbabilityFlow(n_steps=6, solver="multistep")
+    assert len(list(flow.steps(counted, SampleNoise(0, range(2))))) == 6
+    assert levels == pytest.approx(flow.levels(RANGE)[:-1])
+    assert digest(*flow.settings) != digest(*ProbabilityFlow(n_steps=6).settings)
+    with pytest.raises(eb.ConfigError, match="solver=heun"):
+        ProbabilityFlow(n_corrections=1, solver="multistep")
+
+
+def test_a_multistep_step_has_an_error_of_third_order_if_the_step_before_was_wider():
+    # With x = -log sigma and D = 0.7 + 2 x, the flow dv/dx = D - v has the solution 0.7 + 2 (x - 1) + exp(-x).
+    def exact(x):
+        return torch.tensor([0.7 + 2 * (x - 1) + math.exp(-x)])
+
+    def denoised(x):
+        return Denoised(torch.tensor([0.7 + 2 * x]), math.exp(-x))
+
+    errors = []
+    for width in (0.02, 0.01):
+        moved = multistep(exact(0.3), math.exp(-0.3 - width), denoised(0.3), denoised(0.3 - 3 * width))
+        errors.append(float((moved - exact(0.3 + width)).abs()))
+    assert 7.5 < errors[0] / errors[1] < 8.5
 
 
 def test_a_gradient_longer_than_noise_is_replaced_only_if_it_is_the_score_of_noised_data():
