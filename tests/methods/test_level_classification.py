@@ -41,13 +41,16 @@ def state_of(method):
     return TrainState({"theta": dict(method.energy.named_parameters())}, {}, {}, {})
 
 
+@pytest.mark.parametrize("time_weight", [0.0, 0.6])
 @pytest.mark.parametrize("centre", [[0.4], [0.4, -0.2], [0.4, -0.2, 0.1, 0.3, -0.5]])
-def test_loss_at_the_true_energy_has_the_probabilities_of_bayes(centre):
+def test_loss_at_the_true_energy_has_the_probabilities_of_bayes(centre, time_weight):
     """Compare the loss for one normal distribution, whose noised densities are known, with Bayes' rule.
+
+    The derivative of its energy with respect to log t is known, too.
 
     The energy has an offset that is the same at all levels and must not matter.
     """
-    method = levels_of(KnownMixture([centre], [1.0], offset=3.0), classification_weight=1.7)
+    method = levels_of(KnownMixture([centre], [1.0], offset=3.0), classification_weight=1.7, time_weight=time_weight)
     v = torch.randn(6, len(centre))
     noise = method.noise(v, keyed_generator(0))
     assert noise["log_levels"].shape == (3, 6)
@@ -61,16 +64,20 @@ def test_loss_at_the_true_energy_has_the_probabilities_of_bayes(centre):
                 for t in levels
             ]
         )
-        slope = (noised - torch.tensor(centre)) / (0.3**2 + levels[0])
+        variance = 0.3**2 + levels[0]
+        slope = (noised - torch.tensor(centre)) / variance
+        of_level = 0.5 * levels[0] * (len(centre) / variance - slope.square().sum())
+        in_level = 0.5 * (1 - noise["eps"][i].square().mean()) - of_level / len(centre)
         denoising = (levels[0].sqrt() * slope - noise["eps"][i]).square().mean()
-        torch.testing.assert_close(loss[i], denoising - 2 * 1.7 / len(centre) * (densities[0] / densities.sum()).log())
+        classification = 2 * 1.7 / len(centre) * (densities[0] / densities.sum()).log()
+        torch.testing.assert_close(loss[i], denoising + time_weight * in_level.square() - classification)
 
 
-def mean_gradient(levels, **options):
+def mean_gradient(levels, time_weight=0.0, **options):
     """Integrate the gradient of the loss with respect to a, over data, noise and the choice of the true level."""
     centres = [[-0.5, 0.2], [0.4, -0.1]]
     energy = Perturbed(centres, [0.7, 0.3], **options)
-    method = levels_of(energy)
+    method = levels_of(energy, time_weight=time_weight)
     (z, weights) = hermite(9, 4)
     mean = torch.zeros(2)
     for k in range(2):
@@ -90,7 +97,13 @@ def test_the_mean_gradient_is_zero_at_the_true_energy_and_at_no_energy_whose_lev
     assert mean_gradient(levels, offset=2.0).abs().max() < 5e-6
     # This offset depends on log t, which the denoising term cannot notice. Its gradient is positive, so that gradient
     # descent lowers the offset.
-    assert mean_gradient(levels, offset=lambda log_level: 0.2 * log_level)[1] > 0.02
+    apart = mean_gradient(levels, offset=lambda log_level: 0.2 * log_level)[1]
+    assert apart > 0.02
+    # The derivative with respect to the level is zero at the true energy, too, and lowers the offset further. Its
+    # residual then has the mean -0.2 / d, whose square has the derivative 2 (0.2 / d) / d with respect to a_1.
+    assert mean_gradient(levels, time_weight=1.0).abs().max() < 5e-6
+    more = mean_gradient(levels, time_weight=1.0, offset=lambda log_level: 0.2 * log_level)[1]
+    assert more - apart == pytest.approx(2 * 0.2 / 2**2, abs=5e-6)
 
 
 def test_each_level_is_uniform_in_its_logarithm_within_the_range():
@@ -127,6 +140,7 @@ def test_the_title_names_the_numbers():
     energy = KnownMixture([[0.0, 0.0]], [1.0])
     assert "J = 3, spread of all sizes, weight 1" in levels_of(energy).title
     assert "J = 2, spread 0.5, weight 1" in levels_of(energy, n_levels=2, spread=0.5).title
+    assert "weight 1, weight of the derivative 0.5" in levels_of(energy, time_weight=0.5).title
     assert levels_of(energy).parts.energy.level == energy.noise_range.t_min
 
 

@@ -13,7 +13,7 @@ from eblvm_lit.core.noise_levels import NoiseRange, join_level, split_level
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.objectives.base import Noise, Objective, ScoreFunction
 
-__all__ = ["Dual"]
+__all__ = ["Dual", "residuals"]
 
 
 class Dual(Objective):
@@ -114,17 +114,6 @@ class Dual(Objective):
             )
         return network.of_data()
 
-    def residuals(self, s: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        r"""Compute the two residuals of the loss from the score s = (s_v, s_t), shape (B, n + 1).
-
-        The residuals are :math:`\sqrt t\, s_v + \epsilon`, shape (B, n), and
-        :math:`\tfrac12 (1 - |\epsilon|^2 / d) + s_t / d`, shape (B,).
-        """
-        of_v, of_level = split_level(s)
-        eps = noise["eps"].flatten(1)
-        in_level = 0.5 * (1 - eps.square().mean(1)) + of_level / eps.shape[1]
-        return (noise["log_level"] / 2).exp().unsqueeze(1) * of_v + eps, in_level
-
     def space_weight(self, noise: Noise) -> Tensor:
         """Compute the weight of the loss's first term for each example, shape (B,)."""
         level = noise["log_level"]
@@ -132,12 +121,32 @@ class Dual(Objective):
 
     def loss(self, score: ScoreFunction, v: Tensor, noise: Noise) -> Tensor:
         """Compute the loss of each example, shape (B,), from the score at w, shape (B, n + 1)."""
-        in_space, in_level = self.residuals(score(v), noise)
+        in_space, in_level = residuals(score(v), noise)
         return self.space_weight(noise) * in_space.square().mean(1) + self.time_weight * in_level.square()
 
     def cotangent(self, s: Tensor, v: Tensor, noise: Noise) -> Tensor:
         """Return the gradient of the summed loss with respect to the scores s, shape (B, n + 1)."""
-        in_space, in_level = self.residuals(s, noise)
+        in_space, in_level = residuals(s, noise)
         n = in_space.shape[1]
         weight = self.space_weight(noise) * (noise["log_level"] / 2).exp()
         return join_level(2 / n * weight.unsqueeze(1) * in_space, 2 / n * self.time_weight * in_level)
+
+
+def residuals(s: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
+    r"""Compute the two residuals of the loss, of which dual score matching takes the squares.
+
+    They are :math:`\sqrt t\, s_v + \epsilon`, shape (B, d), and
+    :math:`\tfrac12 (1 - |\epsilon|^2 / d) + s_t / d`, shape (B,).
+
+    Args:
+        s: The score (s_v, s_t), the derivatives of -F with respect to v~ and to log t, shape (B, d + 1).
+        noise: The noise ``eps`` of the B examples, and log t of each, ``log_level``, shape (B,).
+
+    Example:
+        >>> residuals(torch.zeros(1, 3), {"eps": torch.ones(1, 2), "log_level": torch.zeros(1)})
+        (tensor([[1., 1.]]), tensor([0.]))
+    """
+    of_v, of_level = split_level(s)
+    eps = noise["eps"].flatten(1)
+    in_level = 0.5 * (1 - eps.square().mean(1)) + of_level / eps.shape[1]
+    return (noise["log_level"] / 2).exp().unsqueeze(1) * of_v + eps, in_level
