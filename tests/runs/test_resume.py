@@ -88,7 +88,10 @@ def test_a_finished_run_can_be_trained_longer_or_only_evaluated_again(tmp_path):
     constant, longer = (("method=dsm", f"trainer.max_steps={5 * n}", f"n_validations={n}") for n in (2, 4))
     train(tmp_path / "short", *constant)
     short = tmp_path / "short" / "checkpoints" / "last.ckpt"
-    assert train(tmp_path / "again", *constant, f"ckpt={short}")["iteration"] == 10
+    assert train(tmp_path / "again", *constant, f"ckpt={short}", "sampler.n_steps=7")["iteration"] == 10
+    for name in ("last", "best"):  # the samples of a loaded model are drawn with the settings of its own run
+        assert checkpoint(tmp_path / "again", name)["eblvm_lit"]["config"]["sampler"]["n_steps"] == 7
+        assert same_state(tmp_path / "again", tmp_path / "short", name)
     train(tmp_path / "longer", *longer, f"ckpt={short}")
     train(tmp_path / "whole", *longer)
     assert same_state(tmp_path / "longer", tmp_path / "whole")

@@ -16,7 +16,7 @@ from eblvm_lit.utils.io import write_whole
 from eblvm_lit.utils.moved import with_present_names
 from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
-__all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "load_checkpoint", "restore"]
+__all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "copy_checkpoint", "load_checkpoint", "restore"]
 
 # The key of a checkpoint under which callbacks=ema stores the moving averages, as a dict with the keys of state_dict.
 AVERAGES = "averages"
@@ -62,6 +62,24 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     ours["config"] = with_present_names(ours.get("config"))
     ours["method"] = with_present_names({"_target_": ours.get("method")})["_target_"]
     return checkpoint
+
+
+def copy_checkpoint(source: Path, target: Path, config: Mapping[str, Any]) -> None:
+    """Copy a checkpoint into the folder of a run that resumes from it, with the configuration of this run.
+
+    The configuration of a checkpoint says how its model is sampled and evaluated, which may differ between the runs.
+
+    Args:
+        source: The checkpoint from which the run resumes.
+        target: The copy, which may be the same file.
+        config: The configuration of the run that resumes.
+
+    Raises:
+        DataError: If the checkpoint cannot be read, or the copy cannot be written.
+    """
+    content = load_checkpoint(source)
+    content["eblvm_lit"]["config"] = dict(config)
+    write_whole(target, lambda file: torch.save(content, file))
 
 
 def restore(method: Method, checkpoint: Mapping[str, Any], path: str | Path, weights: str = "raw") -> int:

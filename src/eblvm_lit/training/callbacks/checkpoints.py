@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import Method
 from eblvm_lit.training.callbacks.evaluation import Evaluation
-from eblvm_lit.training.checkpoint_io import load_checkpoint
+from eblvm_lit.training.checkpoint_io import copy_checkpoint, load_checkpoint
 from eblvm_lit.training.loggers.base import run_names
 from eblvm_lit.utils.io import copy_whole
 from eblvm_lit.utils.quantities import direction
@@ -89,14 +89,15 @@ class Checkpoints(pl.Callback):
                 f"callbacks.checkpoints.monitor={self.monitor} needs callbacks.checkpoints.mode=min or max."
             )
 
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: Method) -> None:
         """Copy the checkpoints of the resumed run, even if no iterations were left to train."""
-        self._take_over(trainer)
+        self._take_over(trainer, pl_module)
 
-    def _take_over(self, trainer: pl.Trainer) -> None:
+    def _take_over(self, trainer: pl.Trainer, method: Method) -> None:
         """Copy the last and the best checkpoint of the resumed run into this run's folder; later calls do nothing.
 
-        This is called after the first minibatch, because until then checks may refuse the run.
+        The copies have the configuration of this run, with which they are sampled and evaluated. This is called after
+        the first minibatch, because until then checks may refuse the run.
         """
         if trainer.ckpt_path is None:
             return
@@ -110,8 +111,8 @@ class Checkpoints(pl.Callback):
             )
             self.best = None
         for source, target in ((best, self.best_path), (resumed, self.last_path)):
-            if trainer.is_global_zero and source is not None and source.resolve() != target.resolve():
-                copy_whole(source, target)
+            if trainer.is_global_zero and source is not None:
+                copy_checkpoint(source, target, method.description)
 
     def _is_best(self, path: Path) -> bool:
         """Return whether a file is the best checkpoint so far.
@@ -145,12 +146,12 @@ class Checkpoints(pl.Callback):
     def _is_due(self, trainer: pl.Trainer) -> bool:
         return self.every is not None and trainer.global_step % self.every == 0
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:
         """Save the last checkpoint if it is due, unless a validation follows.
 
         A run that is resumed from a checkpoint before a validation would skip this validation.
         """
-        self._take_over(trainer)
+        self._take_over(trainer, pl_module)
         validates = trainer.global_step % (trainer.val_check_batch * trainer.datamodule.iterations_per_batch) == 0
         if self._is_due(trainer) and not validates:
             self._save_last(trainer)
