@@ -38,6 +38,7 @@ WORDS = (
     *("data.standardise=false", "method.compile=false", "callbacks.figures=null", "callbacks.progress=null"),
     *("summary=false", "threads=1", "trainer.accelerator=cpu", "trainer.precision=32-true"),
 )
+OF_MODEL = {"noise_conditional": ("marginal_model.energy.head=squared_norm",), "harmonium": ()}
 METRICS = "callbacks.evaluation.metrics"
 # The metrics of the data set's defaults are left out, except for the log-likelihood, which chooses the checkpoint.
 ONLY_LIKELIHOOD = (
@@ -163,15 +164,18 @@ def spline_flow(part: Table, _: Path, seed: int) -> dict[str, Any]:
     return chosen([Candidate(value, log_density, part, {"iteration": iteration})])
 
 
-def every_level(method: str, part: Table, folder: Path, seed: int) -> dict[str, Any]:
-    """Train an energy F(v, t) in one system of coordinates; validation chooses the checkpoint and the noise level.
+def every_level(method: str, model: str, part: Table, folder: Path, seed: int) -> dict[str, Any]:
+    """Train an energy of every noise level in one system of coordinates.
+
+    The model is the noise-conditional energy F(v, t), or the harmonium E(v, h, t) with the latents of its defaults
+    summed out. The validation rows choose the checkpoint and the noise level.
 
     The log-likelihoods are with log Z by annealed importance sampling at the chosen level, and ``own_log_likelihood``
     with the own log Z of the model, by which the checkpoint and the level are chosen.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    words = (f"method={method}", "model=noise_conditional", f"noise_range.smallest={min(LEVELS)}", f"seed={seed}")
-    words += ("model.energy.network.n_frequencies=0", "marginal_model.energy.head=squared_norm", "n_validations=5")
+    words = (f"method={method}", f"model={model}", f"noise_range.smallest={min(LEVELS)}", f"seed={seed}")
+    words += ("model.energy.network.n_frequencies=0", "n_validations=5", *OF_MODEL[model])
     n = 5 * (max(STEPS[method], STEPS_OF_ROW * len(part.train)) // 5)  # five validations divide it
     words += (f"trainer.max_steps={n}", "callbacks.checkpoints.keep=null", "callbacks.evaluation=null")
     eblvm_lit.train([*part.files(folder / "data"), *WORDS, *words, f"run_dir={folder / 'run'}"])
@@ -232,7 +236,8 @@ METHODS: dict[str, Callable[[Table, Path, int], dict[str, Any]]] = {
     "gaussian_mixture": gaussian_mixture,
     "kernel_density": partial(in_both, kernel_density),
     "spline_flow": partial(in_both, spline_flow),
-    "dual": partial(in_both, partial(every_level, "dual")),
-    "levels": partial(in_both, partial(every_level, "levels")),
+    "dual": partial(in_both, partial(every_level, "dual", "noise_conditional")),
+    "levels": partial(in_both, partial(every_level, "levels", "noise_conditional")),
+    "harmonium": partial(in_both, partial(every_level, "levels", "harmonium")),
     "grbm": partial(in_both, grbm),
 }

@@ -82,7 +82,7 @@ def test_the_table_has_the_mean_the_standard_error_and_the_difference_of_the_sam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spline_flow", "dual", "levels", "grbm"])
+@pytest.mark.parametrize("method", ["spline_flow", "dual", "levels", "harmonium", "grbm"])
 def test_a_trained_density_has_a_row(method, toy, tmp_path, monkeypatch):
     monkeypatch.setattr(density_models, "STEPS", dict.fromkeys(density_models.STEPS, 20))
     monkeypatch.setattr(density_models, "STEPS_OF_ROW", 0)
