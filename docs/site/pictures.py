@@ -114,7 +114,7 @@ def overview() -> Figure:
     axes.text(0.417, 4.2, "the best\nof them", ha="right", va="center", fontsize=7.5)
     for row, (colour, text) in enumerate(((EXACT, "knows p(h|v)"), (LEARNED, "learns q(h|v)"))):
         axes.text(left + 0.004, len(rows) - 1.6 - row, text, color=colour, va="center")
-    for board, name, title in zip(boards, ("bimdsm_mnist", "bidvl_mnist"), ("BiMDSM", "BiDVL"), strict=True):
+    for board, name, title in zip(boards, ("dual_mnist", "bidvl_mnist"), ("dual, guided", "BiDVL"), strict=True):
         v = load(name).sample(40, seed=0)
         low = -1.0 if float(v.min()) < -0.5 else 0.0
         images = ((v[..., 2:-2, 2:-2] - low) / (1 - low)).clamp(0, 1)
