@@ -94,8 +94,7 @@ BUILDS = [
     "hypergradient=penalty logger=wandb",
     f"method=bidsm {FID} +features@{METRICS}.fid.features=dinov2 sampler=walk_jump hypergradient=unroll_next logger=none "
     "trainer=slurm",
-    f"method=bidsm {FID} +features@{METRICS}.fid.features=dinov2 hypergradient=unroll_plain "
-    "logger=tensorboard",
+    f"method=bidsm {FID} +features@{METRICS}.fid.features=dinov2 hypergradient=unroll_plain logger=tensorboard",
     f"method=bidsm evaluation@{METRICS}=plane hypergradient=warm sampler=annealed_short",
     f"{DOUBLY} evaluation@{METRICS}=generator figures@{FIGURES}=generator loss=full_latent ratio=clamped_exponential",
     f"{DOUBLY} evaluation@{METRICS}=generator_fid figures@{FIGURES}=none loss=canonical_joint model=joint_conv",

@@ -41,9 +41,10 @@ class LevelClassification(LossMethod):
     normal numbers, reflected at the ends of the range; so each level's log t is uniform, and none of them is special.
     Reference: DiffCLF, arXiv 2601.21025.
 
-    ``time_weight`` adds the second term of :class:`~eblvm_lit.objectives.dual.Dual`, the derivative with respect to
-    log t, at the first level. Both tie the levels, the derivative more exactly where the data are, and the
-    classification also far from them. The derivative comes from the same backward pass, so that it takes no time.
+    ``time_weight`` adds the second term of :class:`~eblvm_lit.objectives.dual.Dual`, which teaches the derivative with
+    respect to log t at the example's true level. Both terms determine how log Z changes with the level: the derivative
+    from points near the noised data, and the classification also from points far from the data of small levels. The
+    same backward pass gives this derivative and the gradient in v.
 
     The terms are divided by the dimension d of v, as the terms of ``objective=dual`` are. With the weight 1 instead of
     2 / d the classification outweighed the denoising of vectors: on digits, where d = 64, the log-likelihood after
@@ -175,7 +176,8 @@ class LevelClassification(LossMethod):
 def first_and_all(energy: MarginalEnergy, others: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the sum of the free energies at the first noise level, and the free energies (J, B) at all J levels.
 
-    The gradient of the sum with respect to ``first`` contains the gradient for each example.
+    An example's energy depends on no other example, so row b of the gradient of the sum with respect to ``first`` is
+    the gradient for example b.
 
     Args:
         energy: The energy of every noise level.

@@ -34,9 +34,10 @@ class ProbabilityFlow(Dynamics):
     (\sigma_{min}^{1/\rho} - \sigma_{max}^{1/\rho}))^\rho` for i = 0, ..., n, with :math:`\rho = 7`. Reference: Song et
     al. 2021, arXiv 2011.13456; Karras et al. 2022, arXiv 2206.00364.
 
-    The differential equation is solved by one of two methods. The error of both is proportional to 1 / n^2. *Heun's
-    method* evaluates the gradient twice in each step. The *multistep method* evaluates it once, and takes a second value
-    from the step before (see :func:`multistep`), so that the same number of steps takes half the time.
+    The differential equation is solved by one of two methods, whose errors at the end are proportional to 1 / n^2, with
+    different factors. *Heun's method* evaluates the gradient twice in each step. The *multistep method* evaluates it
+    once and also uses the denoised value of the step before (see :func:`multistep`), so that the same number of steps
+    takes half the time.
 
     A flow does not correct its errors, which add up. With ``n_corrections`` each level but the first is followed by
     moves of Metropolis-adjusted Langevin dynamics under F of that level, which leave the model's density at that level
@@ -67,8 +68,8 @@ class ProbabilityFlow(Dynamics):
         guide: The energy F(v, t) of a weaker model that takes the noise level as an input, or its energy at one level;
             None for no guide.
         guidance: The guidance g. With 0 the samples are those without a guide.
-        solver: The method that solves the differential equation, ``heun`` or ``multistep``. A correction would make the
-            value from the step before useless, so that corrections need ``heun``.
+        solver: The method that solves the differential equation, ``heun`` or ``multistep``. Corrections need ``heun``,
+            because they move v to where the denoised value of the step before is no longer of use.
 
     Raises:
         ConfigError: If the guide does not take the noise level as an input, or if the multistep method is to be
@@ -221,46 +222,50 @@ class ProbabilityFlow(Dynamics):
 
 
 class Denoised(NamedTuple):
-    r"""The denoised value of noised data, :math:`D = \tilde v - \sigma^2 \nabla F = E[v | \tilde v]`.
+    r"""The model's estimate of the data without their noise, :math:`D = \tilde v - \sigma^2 \nabla F`.
+
+    It is :math:`E[v | \tilde v]` if F is exact.
 
     Attributes:
-        v: D, shape (B, *event).
-        sigma: The standard deviation of the noise.
+        value: The estimate D, shape (B, *event).
+        sigma: The standard deviation of the noise in v~.
     """
 
-    v: Tensor
+    value: Tensor
     sigma: float
 
 
 def multistep(v: Tensor, following: float, here: Denoised, before: Denoised | None) -> Tensor:
     r"""Solve the probability flow from one noise level to the next smaller one with one evaluation of the gradient.
 
-    In :math:`\lambda = -\log\sigma` the flow is :math:`dv / d\lambda = D(v, \sigma) - v`, where D is the denoised value.
-    If D is linear in :math:`\lambda` with the slope that it had in the step before, a step of the width h leads to
+    In :math:`\lambda = -\log\sigma` the flow is :math:`dv / d\lambda = D - v`, where D is the denoised value. If D is
+    linear in :math:`\lambda` with the slope that it had in the step before, a step of the width h leads to
 
     .. math:: v_{i+1} = \frac{\sigma_{i+1}}{\sigma_i} v_i + \Big(1 - \frac{\sigma_{i+1}}{\sigma_i}\Big)
        \Big(D_i + \frac{h_i}{2 h_{i-1}} (D_i - D_{i-1})\Big), \qquad h_i = \log \frac{\sigma_i}{\sigma_{i+1}}
 
-    up to an error of third order in h. The first step has no step before it and takes D_i itself. Reference: Lu et al.
+    up to an error of third order in h. The first step has no step before it and takes D_i in place of the second
+    bracket; its error is of second order. Over n steps the errors add up to one of second order. Reference: Lu et al.
     2022, arXiv 2211.01095, Algorithm 2 for noise that is added without shrinking the data.
 
     Args:
-        v: The noised data at the level of ``here``, shape (B, *event).
+        v: The noised data at the start of the step, shape (B, *event).
         following: The standard deviation of the noise at the end of the step.
-        here: The denoised value of v.
-        before: The denoised value at the start of the step before, or None in the first step.
+        here: The estimate D at the start of the step, and the noise level there.
+        before: The same at the start of the step before, or None in the first step.
 
     Example:
         >>> first = Denoised(torch.tensor([1.0]), 4.0)
         >>> multistep(torch.tensor([3.0]), 2.0, first, None)  # 3 / 2 + 1 / 2
         tensor([2.])
-        >>> multistep(torch.tensor([2.0]), 1.0, Denoised(torch.tensor([1.2]), 2.0), first)  # 2 / 2 + (1.2 + 0.2 / 2) / 2
+        >>> second = Denoised(torch.tensor([1.2]), 2.0)
+        >>> multistep(torch.tensor([2.0]), 1.0, second, first)  # 2 / 2 + (1.2 + 0.2 / 2) / 2
         tensor([1.6500])
     """
-    denoised = here.v
+    denoised = here.value
     if before is not None:
         ratio = math.log(here.sigma / following) / math.log(before.sigma / here.sigma)
-        denoised = denoised + 0.5 * ratio * (denoised - before.v)
+        denoised = denoised + 0.5 * ratio * (denoised - before.value)
     share = following / here.sigma
     return share * v + (1 - share) * denoised
 

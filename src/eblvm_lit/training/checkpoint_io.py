@@ -71,7 +71,7 @@ def copy_checkpoint(source: Path, target: Path, config: Mapping[str, Any]) -> No
 
     Args:
         source: The checkpoint from which the run resumes.
-        target: The copy, which may be the same file.
+        target: The file to write, which may be ``source`` itself.
         config: The configuration of the run that resumes.
 
     Raises:

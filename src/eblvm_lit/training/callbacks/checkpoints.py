@@ -97,7 +97,7 @@ class Checkpoints(pl.Callback):
         """Copy the last and the best checkpoint of the resumed run into this run's folder; later calls do nothing.
 
         The copies have the configuration of this run, with which they are sampled and evaluated. This is called after
-        the first minibatch, because until then checks may refuse the run.
+        the first minibatch, or at the end if no iteration is left, because until then checks may refuse the run.
         """
         if trainer.ckpt_path is None:
             return
@@ -146,7 +146,7 @@ class Checkpoints(pl.Callback):
     def _is_due(self, trainer: pl.Trainer) -> bool:
         return self.every is not None and trainer.global_step % self.every == 0
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Method, *args: object) -> None:  # noqa: ARG002
         """Save the last checkpoint if it is due, unless a validation follows.
 
         A run that is resumed from a checkpoint before a validation would skip this validation.
