@@ -165,7 +165,7 @@ def spline_flow(part: Table, _: Path, seed: int) -> dict[str, Any]:
 
 
 def every_level(method: str, model: str, part: Table, folder: Path, seed: int) -> dict[str, Any]:
-    """Train an energy of every noise level in one system of coordinates.
+    """Train an energy of every noise level on a table, in the coordinates of the table.
 
     The model is the noise-conditional energy F(v, t), or the harmonium E(v, h, t) with the latents of its defaults
     summed out. The validation rows choose the checkpoint and the noise level.

@@ -99,8 +99,9 @@ def test_the_mean_gradient_is_zero_at_the_true_energy_and_at_no_energy_whose_lev
     # descent lowers the offset.
     apart = mean_gradient(levels, offset=lambda log_level: 0.2 * log_level)[1]
     assert apart > 0.02
-    # The derivative with respect to the level is zero at the true energy, too, and lowers the offset further. Its
-    # residual then has the mean -0.2 / d, whose square has the derivative 2 (0.2 / d) / d with respect to a_1.
+    # The gradient of the term that learns the derivative with respect to log t is zero at the true energy, too. With the
+    # offset, the mean of this term's residual is -(0.2 + a_1) / d, whose square has the derivative 2 * 0.2 / d^2 with
+    # respect to a_1 at a_1 = 0, so that gradient descent lowers the offset.
     assert mean_gradient(levels, time_weight=1.0).abs().max() < 5e-6
     more = mean_gradient(levels, time_weight=1.0, offset=lambda log_level: 0.2 * log_level)[1]
     assert more - apart == pytest.approx(2 * 0.2 / 2**2, abs=5e-6)

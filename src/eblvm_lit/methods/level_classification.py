@@ -167,10 +167,10 @@ class LevelClassification(LossMethod):
         at_first = grad_and_value(partial(first_and_all, energy, log_levels[1:]), has_aux=True)
         slope, (_, energies) = at_first(join_level(v.flatten(1) + std * eps, log_levels[0]))
         in_space, in_level = residuals(-slope, {"eps": eps, "log_level": log_levels[0]})
-        denoising = in_space.square().mean(1)
+        regression = in_space.square().mean(1)
         if self.time_weight > 0:
-            denoising = denoising + self.time_weight * in_level.square()
-        return denoising + 2 * self.classification_weight / v[0].numel() * level_loss(energies)
+            regression = regression + self.time_weight * in_level.square()
+        return regression + 2 * self.classification_weight / v[0].numel() * level_loss(energies)
 
 
 def first_and_all(energy: MarginalEnergy, others: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
