@@ -1,0 +1,106 @@
+"""Make a trained model of the package anew: python -m benchmarks.pretrained vages_mnist.
+
+The command trains the model with the commands of its card, one after another, and writes the folder
+``outputs/pretrained/vages_mnist``, which has the same files as ``src/eblvm_lit/pretrained/vages_mnist``. If the command
+was interrupted, the same command continues it. Further words are overrides of every training run, for example
+``data.root=data`` or ``trainer.accelerator=gpu``. ``python -m benchmarks.pretrained --list`` shows all models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import eblvm_lit
+
+OUTPUT = Path("outputs/pretrained")
+
+
+class Recipe(NamedTuple):
+    """How a model is made.
+
+    Attributes:
+        runs: The overrides of each training run. Every run after the first starts from the parameters of the run before.
+        half: Whether the parameters are stored in half precision.
+    """
+
+    runs: tuple[str, ...]
+    half: bool = True
+
+
+# The first run of a model that is trained twice draws no samples for metrics or figures, because the second run draws
+# those of the model in the package, for an hour.
+UNSAMPLED = "callbacks.evaluation.metrics.fd_classifier=null callbacks.figures=null"
+RECIPES = {
+    "bidvl_mnist": Recipe(("experiment=bidvl_mnist",)),
+    "bimdsm_mnist": Recipe((f"experiment=bimdsm_mnist {UNSAMPLED}", "experiment=finish_mnist")),
+    "vages_mnist": Recipe((f"experiment=bimdsm_mnist method=vages_mdsm {UNSAMPLED}", "experiment=finish_mnist")),
+    "dual_mnist": Recipe(("experiment=dual_mnist_small trainer.max_steps=140000",)),
+    "dual_mnist_guide": Recipe(("experiment=dual_mnist_guide",)),
+    "grbm_digits": Recipe(
+        (
+            "method=dsm data=digits model.h_dim=200 trainer.max_steps=15000 optimizer.lr=3e-3 final_lr=1e-5 threads=1",
+        ),
+        half=False,
+    ),
+}
+
+
+def commands_of(name: str) -> str:
+    """Return the commands that train a model, as its card shows them.
+
+    Example:
+        >>> commands_of("dual_mnist_guide")
+        'python train.py experiment=dual_mnist_guide'
+    """
+    runs = RECIPES[name].runs
+    found = []
+    for i, words in enumerate(runs):
+        started = "" if i == 0 else f" init_from=outputs/run_{i}"
+        kept = "" if i == len(runs) - 1 else f" run_dir=outputs/run_{i + 1}"
+        found.append(f"python train.py {words}{started}{kept}")
+    return " && ".join(found)
+
+
+def make(name: str, *overrides: str, output: Path = OUTPUT) -> Path:
+    """Train a model and write the files of the package to a folder of its name, which is returned.
+
+    Args:
+        name: The name of the model in the package.
+        overrides: Overrides of every training run.
+        output: The folder that contains the folder of the model and, in ``runs``, those of the training runs.
+    """
+    recipe = RECIPES[name]
+    started: list[str] = []
+    for i, words in enumerate(recipe.runs):
+        folder = output / "runs" / f"{name}_{i + 1}"
+        run = eblvm_lit.train([*shlex.split(words), *started, *overrides, f"run_dir={folder}", "sweep.resume=true"])
+        started = [f"init_from={folder}"]
+    run.config.command = commands_of(name)
+    metrics = run.metrics
+    shared = type(run)(
+        method=run.method, config=run.config, iteration=run.iteration, metrics=metrics, starts=run.starts
+    )
+    shared.save_pretrained(output / name, half=recipe.half)
+    return output / name
+
+
+def main(*argv: str) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", choices=sorted(RECIPES))
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--list", action="store_true", help="show the models and the commands that train them")
+    given = parser.parse_args(argv or None)
+    if given.list:
+        for name in [given.name] if given.name else sorted(RECIPES):
+            print(f"{name}: {commands_of(name)}")
+    elif given.name is None:
+        parser.error(f"name one of {', '.join(sorted(RECIPES))}")
+    else:
+        print(make(given.name, *given.overrides))
+
+
+if __name__ == "__main__":
+    main()
