@@ -22,7 +22,7 @@ class Recipe(NamedTuple):
     """How a model is made.
 
     Attributes:
-        runs: The overrides of each training run. Every run after the first starts from the parameters of the run before.
+        runs: The overrides of each training run. A run after the first starts from the parameters of the run before.
         half: Whether the parameters are stored in half precision.
     """
 
@@ -40,9 +40,7 @@ RECIPES = {
     "dual_mnist": Recipe(("experiment=dual_mnist_small trainer.max_steps=140000",)),
     "dual_mnist_guide": Recipe(("experiment=dual_mnist_guide",)),
     "grbm_digits": Recipe(
-        (
-            "method=dsm data=digits model.h_dim=200 trainer.max_steps=15000 optimizer.lr=3e-3 final_lr=1e-5 threads=1",
-        ),
+        ("method=dsm data=digits model.h_dim=200 trainer.max_steps=15000 optimizer.lr=3e-3 final_lr=1e-5 threads=1",),
         half=False,
     ),
 }

@@ -1,6 +1,8 @@
 """Fixtures and settings that all tests share."""
 
 import copy
+import dataclasses
+import functools
 import gc
 import os
 import resource
@@ -11,9 +13,14 @@ from pathlib import Path
 # loaded, and subprocesses inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hydra
+import omegaconf
 import pytest
 import torch
-from omegaconf import OmegaConf
+from hydra._internal import config_loader_impl
+from omegaconf import OmegaConf, grammar_parser
+
+from helpers.shell import CONF
 
 # The default effect of SIGHUP is restored, because tests of SIGHUP would fail under nohup. There the process ignores
 # this signal, and so do the runs that it starts.
@@ -83,6 +90,64 @@ def each_file_of_conf_is_parsed_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", load_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def the_same_options_of_conf_are_composed_once():
+    """Cache Hydra's two steps that depend on the chosen options of conf/, and not on the values of single keys.
+
+    The tests compose 750 configurations, which took a quarter of their time. Most of them differ in values only, which
+    Hydra sets afterwards, on a copy. Configurations that also read files of other folders are not cached. Both steps
+    are private functions of Hydra 1.3, so that nothing is cached with another version.
+    """
+    if not hydra.__version__.startswith("1.3."):
+        yield
+        return
+    create = config_loader_impl.create_defaults_list
+    merge = config_loader_impl.ConfigLoaderImpl._compose_config_from_defaults_list
+    lists = {}
+    merged = {}
+
+    def files(repo):
+        """Return where the files are; None if a test may change them."""
+        paths = tuple(source.path for source in repo.get_sources())
+        return paths if {*paths} <= {str(CONF), "hydra.conf", ""} else None
+
+    def create_once(repo, config_name, overrides_list, **options):
+        chosen = []
+        values = []
+        for override in overrides_list:
+            of_group = repo.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
+            (chosen if override.is_sweep_override() or of_group else values).append(override)
+        key = files(repo), config_name, *(override.input_line for override in chosen), *sorted(options.items())
+        if key[0] is None:
+            return create(repo=repo, config_name=config_name, overrides_list=overrides_list, **options)
+        if key not in lists:
+            lists[key] = create(repo=repo, config_name=config_name, overrides_list=chosen, **options)
+        return dataclasses.replace(lists[key], config_overrides=values)
+
+    def merge_once(self, defaults, repo):
+        key = files(repo), *map(repr, defaults)
+        if key[0] is None:
+            return merge(self, defaults=defaults, repo=repo)
+        if key not in merged:
+            merged[key] = merge(self, defaults=defaults, repo=repo)
+        return copy.deepcopy(merged[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config_loader_impl, "create_defaults_list", create_once)
+        patch.setattr(config_loader_impl.ConfigLoaderImpl, "_compose_config_from_defaults_list", merge_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_interpolation_is_parsed_once():
+    """Cache the parse trees of values such as ``${sizes.h_dim}``, which are the same in every configuration."""
+    parse = functools.cache(grammar_parser.parse)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (omegaconf.base, omegaconf._utils):
+            patch.setattr(module, "parse", parse)
         yield
 
 

@@ -50,8 +50,8 @@ def fitting(
     choices: Mapping[str, Any],
     overrides: Sequence[str],
     compose_again: Callable[[list[str]], DictConfig],
-) -> tuple[DictConfig, list[str]]:
-    """Compose the configuration again with the overrides that make the data, the method and the model fit together.
+) -> list[str]:
+    """Return the overrides that make the data, the method and the model fit together, which may be none.
 
     The group ``kind`` chooses the model and its settings for data sets with ``data.shape=null``, whose examples are
     known only after their file has been read. The override ``model=`` is needed if the method has models of its own:
@@ -65,9 +65,6 @@ def fitting(
         overrides: The user's overrides.
         compose_again: Composes the configuration with more overrides.
 
-    Returns:
-        The configuration and the further overrides, which may be none.
-
     Raises:
         DataError: If the data cannot be read.
         ConfigError: If the user names ``kind=points`` and a method that has models of its own.
@@ -75,7 +72,7 @@ def fitting(
     words: list[str] = []
     shape: Sequence[int] | None = None
     if "data" not in cfg or "method_models" not in cfg:
-        return cfg, words
+        return words
     typed = any(word.startswith("method=") for word in overrides)
     named = choices.get("kind") is not None
     if choices.get("kind") == "points" and typed and any(cfg.method_models.values()):
@@ -97,12 +94,10 @@ def fitting(
     if cfg.data.get("flatten", False):
         shape = [math.prod(side or 1 for side in shape)]
     if model := own_model(cfg, choices, overrides, shape):
-        words = [*words, f"model={model}"]
-        cfg = compose_again(words)
-    elif any(cfg.method_models.values()) and "noise_range" not in cfg and not typed:
-        words = [*words, OF_OTHER_MODELS["images" if len(shape) == 3 else "vectors"]]
-        cfg = compose_again(words)
-    return cfg, words
+        return [*words, f"model={model}"]
+    if any(cfg.method_models.values()) and "noise_range" not in cfg and not typed:
+        return [*words, OF_OTHER_MODELS["images" if len(shape) == 3 else "vectors"]]
+    return words
 
 
 def own_model(
@@ -139,11 +134,11 @@ def fitted(
     overrides: Sequence[str],
     compose_again: Callable[[list[str]], DictConfig],
 ) -> DictConfig:
-    """Return the configuration of :func:`fitting`, and log the overrides that were added."""
-    cfg, words = fitting(cfg, choices, overrides, compose_again)
-    if words:
-        log.info("%s", sentence_of(words))
-    return cfg
+    """Compose the configuration again with the overrides of :func:`fitting`, if there are any, and log them."""
+    if not (words := fitting(cfg, choices, overrides, compose_again)):
+        return cfg
+    log.info("%s", sentence_of(words))
+    return compose_again(words)
 
 
 def fitting_words(words: Sequence[str]) -> list[str]:
@@ -168,6 +163,6 @@ def fitting_words(words: Sequence[str]) -> list[str]:
     try:
         with composing():
             cfg = compose("config", own, return_hydra_config=True)
-            return fitting(cfg, cfg.hydra.runtime.choices, own, lambda more: compose("config", [*own, *more]))[1]
+            return fitting(cfg, cfg.hydra.runtime.choices, own, lambda more: compose("config", [*own, *more]))
     except (HydraException, EblvmError, ValueError):
         return []
