@@ -1,9 +1,10 @@
 """Make a trained model of the package anew: python -m benchmarks.pretrained vages_mnist.
 
 The command trains the model with the commands of its card, one after another, and writes the folder
-``outputs/pretrained/vages_mnist``, which has the same files as ``src/eblvm_lit/pretrained/vages_mnist``. If the command
-was interrupted, the same command continues it. Further words are overrides of every training run, for example
-``data.root=data`` or ``trainer.accelerator=gpu``. ``python -m benchmarks.pretrained --list`` shows all models.
+``outputs/pretrained/vages_mnist``. Its files have the names of those in ``src/eblvm_lit/pretrained/vages_mnist``; their
+numbers may differ a little on another machine. If the command is interrupted, running it again continues it. Arguments
+after the name are overrides of every training run, for example ``data.root=data`` or ``trainer.accelerator=gpu``.
+``python -m benchmarks.pretrained --list`` shows the commands of all models.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Recipe(NamedTuple):
     half: bool = True
 
 
-# The first run of a model that is trained twice draws no samples for metrics or figures, because the second run draws
-# those of the model in the package, for an hour.
+# If a model is trained in two runs, the first draws no samples for metrics or figures. This saves about an hour, and
+# only the samples of the second run are samples of the final model.
 UNSAMPLED = "callbacks.evaluation.metrics.fd_classifier=null callbacks.figures=null"
 RECIPES = {
     "bidvl_mnist": Recipe(("experiment=bidvl_mnist",)),
@@ -63,12 +64,12 @@ def commands_of(name: str) -> str:
 
 
 def make(name: str, *overrides: str, output: Path = OUTPUT) -> Path:
-    """Train a model and write the files of the package to a folder of its name, which is returned.
+    """Train a model, write its files to the folder ``output/name``, and return the path of this folder.
 
     Args:
         name: The name of the model in the package.
         overrides: Overrides of every training run.
-        output: The folder that contains the folder of the model and, in ``runs``, those of the training runs.
+        output: The parent folder. The training runs are in ``output/runs/name_1``, ``output/runs/name_2`` and so on.
     """
     recipe = RECIPES[name]
     started: list[str] = []
@@ -77,9 +78,9 @@ def make(name: str, *overrides: str, output: Path = OUTPUT) -> Path:
         run = eblvm_lit.train([*shlex.split(words), *started, *overrides, f"run_dir={folder}", "sweep.resume=true"])
         started = [f"init_from={folder}"]
     run.config.command = commands_of(name)
-    metrics = run.metrics
+    # A run with a folder would store the command of this folder, which trained the model last, and no earlier command.
     shared = type(run)(
-        method=run.method, config=run.config, iteration=run.iteration, metrics=metrics, starts=run.starts
+        method=run.method, config=run.config, iteration=run.iteration, metrics=run.metrics, starts=run.starts
     )
     shared.save_pretrained(output / name, half=recipe.half)
     return output / name

@@ -95,11 +95,12 @@ def each_file_of_conf_is_parsed_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def the_same_options_of_conf_are_composed_once():
-    """Cache Hydra's two steps that depend on the chosen options of conf/, and not on the values of single keys.
+    """Cache the results of two steps of Hydra, and give each test a copy.
 
-    The tests compose 750 configurations, which took a quarter of their time. Most of them differ in values only, which
-    Hydra sets afterwards, on a copy. Configurations that also read files of other folders are not cached. Both steps
-    are private functions of Hydra 1.3, so that nothing is cached with another version.
+    The results depend on the chosen options of conf/, but not on the values of single keys, which Hydra sets
+    afterwards. The tests compose 750 configurations, which took a quarter of the whole time of the tests. A
+    configuration that also reads other folders is not cached. Because both steps are private functions of Hydra 1.3,
+    nothing is cached with other versions.
     """
     if not hydra.__version__.startswith("1.3."):
         yield
@@ -110,7 +111,7 @@ def the_same_options_of_conf_are_composed_once():
     merged = {}
 
     def files(repo):
-        """Return where the files are; None if a test may change them."""
+        """Return the folders of the configuration, or None if one of them is not conf/ and so may change."""
         paths = tuple(source.path for source in repo.get_sources())
         return paths if {*paths} <= {str(CONF), "hydra.conf", ""} else None
 
@@ -143,7 +144,10 @@ def the_same_options_of_conf_are_composed_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def each_interpolation_is_parsed_once():
-    """Cache the parse trees of values such as ``${sizes.h_dim}``, which are the same in every configuration."""
+    """Cache the parse trees of values such as ``${sizes.h_dim}``, which many configurations contain.
+
+    The trees are only read.
+    """
     parse = functools.cache(grammar_parser.parse)
     with pytest.MonkeyPatch.context() as patch:
         for module in (omegaconf.base, omegaconf._utils):

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 # The words that determine the data, the method and the model.
 GROUPS = ("data=", "data.", "method=", "model=", "kind=", "experiment=")
-# The methods for models without noise levels, which the default method cannot train. A deep model of images that is
-# trained at a single noise level cannot generate images.
+# The default method cannot train models that do not take the noise level as an input; these methods train them. Images
+# need a method of several noise levels, because a deep model that is trained at a single level cannot generate images.
 OF_OTHER_MODELS = {"vectors": "method=bidsm", "images": "method=bimdsm"}
 
 
@@ -53,11 +53,12 @@ def fitting(
 ) -> list[str]:
     """Return the overrides that make the data, the method and the model fit together, which may be none.
 
-    The group ``kind`` chooses the model and its settings for data sets with ``data.shape=null``, whose examples are
-    known only after their file has been read. The override ``model=`` is needed if the method has models of its own:
-    its key ``method_models`` names one for vectors and one for images. If the user names a model of one noise level and
-    no method, the default method cannot train it, and the override is ``method=bidsm``, for images
-    ``method=bimdsm``. An option that the user has named stays.
+    The group ``kind`` chooses the model and its settings for data sets with ``data.shape=null``, whose examples have a
+    shape that is known only after the file has been read. The override ``model=`` is needed if the method has models of
+    its own: its key ``method_models`` names one for vectors and one for images. If the user names no method, and the
+    model does not take the noise level as an input, the default method cannot train this model. The override is then
+    ``method=bidsm``, for images ``method=bimdsm``. This is also the case for images whose sides are not multiples of 4,
+    for which the default method has no model. Options that the user has named are never replaced.
 
     Args:
         cfg: The composed configuration.
@@ -76,7 +77,9 @@ def fitting(
     typed = any(word.startswith("method=") for word in overrides)
     named = choices.get("kind") is not None
     if choices.get("kind") == "points" and typed and any(cfg.method_models.values()):
-        raise ConfigError("kind=points has settings of its own model, and this method needs another: use kind=vectors.")
+        raise ConfigError(
+            "kind=points has settings of its own model, and this method needs another model: use kind=vectors."
+        )
     given = any(cfg.data.get(source) is not None for source in ("path", "train", "repo"))
     if given and not named and cfg.data.get("shape", "known") is None:
         from eblvm_lit.data.kinds import kind_of
@@ -134,7 +137,10 @@ def fitted(
     overrides: Sequence[str],
     compose_again: Callable[[list[str]], DictConfig],
 ) -> DictConfig:
-    """Compose the configuration again with the overrides of :func:`fitting`, if there are any, and log them."""
+    """Return the configuration composed with the overrides of :func:`fitting`, or ``cfg`` if there are none.
+
+    The overrides are logged.
+    """
     if not (words := fitting(cfg, choices, overrides, compose_again)):
         return cfg
     log.info("%s", sentence_of(words))
@@ -144,9 +150,10 @@ def fitted(
 def fitting_words(words: Sequence[str]) -> list[str]:
     """Return the overrides ``kind=...``, ``model=...`` and ``method=...`` that :func:`fitting` adds to a command.
 
-    They are found before the whole configuration is composed, so that a command may also set keys of the model and the
-    method that they choose. The list is empty if the words choose several data sets, methods or models, or if the
-    file cannot be read; the run then reports the error.
+    They are found only from the words about the data, the method and the model. The other words of the command may
+    therefore set keys that only the chosen model or method has. The list is empty if nothing has to be added, or if the
+    words are a sweep over data sets, methods or models. It is also empty if these words do not compose or the file of
+    the data cannot be read; the run itself then reports that error.
 
     Args:
         words: The words of the command line.
