@@ -403,12 +403,13 @@ def test_the_papers_are_cited_alike():
     ids=str,
 )
 def test_python_on_a_page_runs(block, tmp_path, unrendered, monkeypatch):
-    """Run a block of Python as it is printed, but with fewer iterations.
+    """Run a block of Python as it is printed, but with fewer iterations, and the default run without metrics and figures.
 
     The slow test of the default run in tests/test_library.py trains it to its end.
     """
     monkeypatch.chdir(tmp_path)
-    text = block.text.replace("eblvm_lit.train()", "eblvm_lit.train(['trainer.max_steps=20'])")
+    few = "['trainer.max_steps=20', 'callbacks.evaluation=null', 'callbacks.figures=null']"
+    text = block.text.replace("eblvm_lit.train()", f"eblvm_lit.train({few})")
     text = re.sub(r"max_steps=\d+", "max_steps=20", text).replace("sample(20_000", "sample(200")
     printed = io.StringIO()
     expected = re.findall(r"print\(.*#  ?about (-?[\d.]+)", block.text)
