@@ -20,7 +20,7 @@ OUTPUT = Path("outputs/pretrained")
 
 
 class Recipe(NamedTuple):
-    """How a model is made.
+    """The training runs that make one model of the package, and the precision of its file.
 
     Attributes:
         runs: The overrides of each training run. A run after the first starts from the parameters of the run before.
