@@ -11,6 +11,7 @@ from PIL import Image
 from scipy.sparse import csr_array
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.given import as_points, examples_in
 from eblvm_lit.errors import ConfigError
@@ -104,3 +105,11 @@ def test_points_get_the_shape_of_the_model_and_bytes_its_values():
     assert as_points(v.double(), Digits(), (64,)).dtype == torch.float64
     with pytest.raises(ConfigError, match=r"^v has the shape \(\), and this model takes \(B, 64\)"):
         as_points(3.0, Digits(), (64,))
+
+
+def test_whole_numbers_of_a_table_are_the_same_points_in_every_type(tmp_path):
+    np.save(tmp_path / "counts.npy", np.arange(40, dtype=np.uint8).reshape(20, 2))
+    table = ArrayFile(path=tmp_path / "counts.npy")
+    counts = np.array([[3, 250], [0, 17]])
+    for dtype in (np.uint8, np.int64, np.float32):
+        assert as_points(counts.astype(dtype), table, (2,)).tolist() == counts.tolist()

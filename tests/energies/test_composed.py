@@ -115,6 +115,17 @@ def test_a_mixture_is_normalised_by_the_log_z_of_its_parts():
     assert errors(drawn(mixture, 0), known) < 5
 
 
+def test_a_mixture_shares_log_z_between_levels_only_if_its_parts_do():
+    one, other = two_mixtures()
+    tilted = TiltedEnergy(energy=other, log_factor=lambda v, log_level: 3 * v[:, 0])
+    assert MixtureEnergy(energies=[one, other]).shares_log_z
+    # the tilt multiplies Z by another number at each level, so that log Z at the largest level says nothing of the data
+    for part in (tilted, ProductEnergy(energies=[one, other])):
+        mixture = MixtureEnergy(energies=[one, part])
+        assert not mixture.shares_log_z
+        assert not OwnLogPartition.supports(mixture.of_data(), None)
+
+
 def test_a_mixture_of_different_data_has_the_moments_of_both():
     near = KnownMixture([[0.0, 0.0]], [1.0], noise_range=NoiseRange(mean=0.0, std=0.5, smallest=1e-3, largest=900.0))
     far = KnownMixture([[4.0, 0.0]], [1.0], noise_range=NoiseRange(mean=[4.0, 0.0], std=1.0, smallest=1e-4))
@@ -172,7 +183,7 @@ def test_a_classifier_of_noised_data_sees_the_level_and_the_shape_of_examples():
         (lambda one: ProductEnergy(energies=[at_every_level(3).of_data()]), "AtLevel cannot be composed"),
         (lambda one: MixtureEnergy(energies=[one, one], weights=[1.0, 0.0]), "positive weights"),
         (lambda one: MixtureEnergy(energies=[one, one], weights=[1.0]), "positive weights"),
-        (lambda one: ProductEnergy(energies=[one, KnownMixture(CENTRES, [0.5, 0.5], noise_range=FAR)]), "in common"),
+        (lambda one: ProductEnergy(energies=[one, KnownMixture(CENTRES, [0.5, 0.5], noise_range=FAR)]), "levels in common"),
     ],
 )
 def test_what_cannot_be_composed_is_refused(make, message):

@@ -34,6 +34,14 @@ def test_free_energy_and_its_derivatives_are_those_of_all_latents_summed():
     assert expected[:, -1].abs().min() > 1e-3  # the derivative with respect to the level is not zero by chance
 
 
+def test_the_energy_of_noised_normal_data_is_not_rounded_by_autocast():
+    energy = randomise(at_every_level(65).float())
+    w = join_level(torch.randn(5, 64), torch.zeros(5)).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        features = energy.features(w)
+    torch.testing.assert_close(features[:, -1], energy.reference.energy(w))
+
+
 def exact_posterior(energy):
     """Return the posterior q(h|w) that equals p(h|w) of a GRBM at every noise level."""
     q = eb.BernoulliPosterior(v_dim=4, h_dim=H_DIM)

@@ -119,11 +119,6 @@ def test_levels_of_a_minibatch_are_uniform_in_their_logarithm():
     assert position[0, 0] != position[1, 0]
 
 
-def test_levels_in_the_wrong_order_are_refused():
-    with pytest.raises(eb.ConfigError, match="not below the largest"):
-        Dual(noise_range=NoiseRange(smallest=1.0, largest=0.1))
-
-
 def test_levels_can_have_a_peak():
     levels = NoiseRange(smallest=1e-3, largest=1e4, std=0.275)
     objective = Dual(noise_range=levels, focus_width=2.5)

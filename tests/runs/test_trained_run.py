@@ -157,6 +157,12 @@ class _Bump(eblvm_lit.VisibleEnergy):
         return 0.5 * self.precision * (v - 0.5).square().sum(-1)
 
 
+def test_a_known_log_z_gives_no_likelihood_if_the_latents_cannot_be_summed_out(deep):
+    known = TrainedRun(method=deep.method, config=deep.config, iteration=1, log_z=(1.0, 0.1))
+    with pytest.raises(ConfigError, match="whose latents cannot be summed out"):
+        known.log_likelihood(deep.examples()[:3])
+
+
 def test_samples_of_vectors_are_of_the_model_and_not_of_the_annealing_of_images(trained):
     parts = {"energy": _Bump(), "objective": eblvm_lit.DSM(noise_std=0.1), "optimizer": eblvm_lit.Adam(lr=1e-3)}
     method = eblvm_lit.ScoreMatching(**parts)

@@ -69,10 +69,11 @@ def test_a_guided_flow_of_normal_data_ends_at_the_closed_form(solver):
 
 def test_a_guide_that_is_the_model_or_has_no_weight_changes_nothing_and_a_guide_needs_every_level():
     plain = Sampler(dynamics=ProbabilityFlow(n_steps=5, n_corrections=1)).draw(normal_model(), range(3), seed=0)
-    wide = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=NoiseRange(std=3.0)).of_data()
+    wide = NoiseConditionalFreeEnergy(energy=Zero(), v_shape=[2], noise_range=NoiseRange(std=3.0)).of_data().float()
     for guide, guidance in ((normal_model(), 2.0), (wide, 0.0)):
         flow = ProbabilityFlow(n_steps=5, n_corrections=1, guide=guide, guidance=guidance)
         torch.testing.assert_close(Sampler(dynamics=flow).draw(normal_model(), range(3), seed=0), plain)
+    assert next(wide.parameters()).dtype == torch.float32  # the chains have converted a copy of the guide
     assert digest(*ProbabilityFlow(guide=wide).settings) != digest(*ProbabilityFlow(guide=normal_model()).settings)
     # A run asks for the kind of chains before it trains.
     other = NoiseConditionalFreeEnergy(energy=MLPEnergy(v_dim=4, widths=[5]), v_shape=[3], noise_range=RANGE)

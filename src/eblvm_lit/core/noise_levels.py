@@ -13,6 +13,8 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
+from eblvm_lit.errors import ConfigError
+
 __all__ = ["NoiseRange", "NoisedNormal", "at_level", "join_level", "split_level"]
 
 
@@ -64,6 +66,9 @@ class NoiseRange:
         smallest: The smallest noise level in units of s^2.
         largest: The largest noise level in units of s^2, at which noised data are almost normal.
 
+    Raises:
+        ConfigError: If the smallest level is not below the largest.
+
     Example:
         >>> NoiseRange(std=2.0).t_min, NoiseRange(std=2.0).t_max
         (0.0004, 400.0)
@@ -73,6 +78,14 @@ class NoiseRange:
     std: PositiveFloat = 1.0
     smallest: PositiveFloat = 1e-4
     largest: PositiveFloat = 100.0
+
+    def __post_init__(self) -> None:
+        """Check the order of the levels."""
+        if self.smallest >= self.largest:
+            raise ConfigError(
+                f"The smallest noise level, {self.smallest:g} s^2, is not below the largest, {self.largest:g} s^2. "
+                "Energies can only be composed if they have noise levels in common."
+            )
 
     @property
     def t_min(self) -> float:

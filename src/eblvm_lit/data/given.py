@@ -146,7 +146,7 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
     shape = tuple(event_shape)
     if v.dim() == 0 or tuple(v.shape[1:]) != shape:
         v = _reshaped(v, data, shape)
-    return data.as_float(v) if v.dtype == torch.uint8 else v
+    return data.as_float(v) if v.dtype == torch.uint8 and data.image_shape is not None else v
 
 
 def _reshaped(v: torch.Tensor, data: ArrayDataModule, shape: tuple[int, ...]) -> torch.Tensor:

@@ -53,8 +53,6 @@ class Composed(FreeEnergyOfLevels, VisibleEnergy):
         shapes = {part.v_shape for part in parts}
         if len(shapes) > 1:
             raise ConfigError(f"Energies of different shapes of v cannot be composed: {sorted(shapes)}.")
-        if noise_range.smallest >= noise_range.largest:
-            raise ConfigError("These energies have no noise level in common: train them at overlapping noise_range.")
         (self.v_shape,) = shapes
         self.event_shape = (math.prod(self.v_shape) + 1,)
         self.noise_range = noise_range
@@ -176,6 +174,7 @@ class MixtureEnergy(Composed):
         self.register_buffer("log_weights", (w / w.sum()).log().to(like))
         own = [part.own_log_partition(part.noise_range.t_max) for part in parts]
         self.register_buffer("log_z", torch.stack(own).to(like))
+        self.shares_log_z = all(part.shares_log_z for part in parts)
 
     def free_energy(self, v: Tensor) -> Tensor:
         """Compute the free energy F(w), shape (B,), for noised data followed by their log level, w (B, n + 1)."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
 from eblvm_lit.core.ranges import EventShape
+from eblvm_lit.core.tensors import at_least_float32
 from eblvm_lit.energies.base import ExactLatentEnergy, FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
@@ -87,7 +88,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
     def features(self, v: Tensor) -> Tensor:
         """Compute the features of E' and, as the last column, the energy of noised normal data, for w (B, n + 1)."""
         of_inner = self.inner.features(self.reference.inputs(v))
-        return torch.cat([of_inner, self.reference.energy(v).unsqueeze(1).to(of_inner.dtype)], dim=1)
+        return torch.cat([at_least_float32(of_inner), self.reference.energy(v).unsqueeze(1)], dim=1)
 
     def at_features(self, features: Tensor) -> LatentEnergy:
         """Return the energy E(w, .) as a function of h, from the features of w."""

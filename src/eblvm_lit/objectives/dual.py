@@ -64,9 +64,6 @@ class Dual(Objective):
         unit_variance: bool = False,
         focus_width: PositiveFloat | None = None,
     ) -> None:
-        if noise_range.smallest >= noise_range.largest:
-            what = noise_range.smallest, noise_range.largest
-            raise ConfigError("The smallest noise level, {:g} s^2, is not below the largest, {:g} s^2.".format(*what))
         self.noise_range = noise_range
         self.time_weight = time_weight
         self.unit_variance = unit_variance

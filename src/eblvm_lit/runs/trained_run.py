@@ -24,6 +24,7 @@ from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import as_sampler, draws_of
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, LatentMeans, MarginalEnergy
+from eblvm_lit.energies.noise_conditional import AtLevel
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, OWN, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
@@ -462,7 +463,7 @@ class TrainedRun:
         """
         log_z, _ = self.log_partition()
         energy = self.energy
-        if energy is None or isinstance(energy, MarginalEnergy):
+        if not isinstance(energy, AtLevel):
             return -self.free_energy(v) - log_z
         points = self._points(v, torch.float64)
         own = self._log_likelihood_metric.own

@@ -52,7 +52,7 @@ def draw_visible(
         The samples, shape (n, *event).
 
     Raises:
-        ConfigError: If h is empty, or if the chains diverge.
+        ConfigError: If the chains diverge.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -200,8 +200,7 @@ def inpaint(
         One completion of each image, shape (n, *event).
 
     Raises:
-        ConfigError: If the model has neither a free energy nor real latents, if there is no image, or if the chains
-            diverge.
+        ConfigError: If the model has neither a free energy nor real latents, or if the chains diverge.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from itertools import pairwise
@@ -178,7 +179,7 @@ class ProbabilityFlow(Dynamics):
         """Return a copy of the chains whose energy is that of the guide, or None without a guide."""
         if self.guide is None:
             return None
-        guide = self.guide.to(chains.start[0])
+        guide = copy.deepcopy(self.guide).to(chains.start[0])  # a copy, because the guide belongs to the user
         return chains._replace(energy=lambda v, log_level: guide.free_energy(join_level(v, log_level)))
 
     def guided(self, chains: Chains, guide: Chains | None) -> Chains:

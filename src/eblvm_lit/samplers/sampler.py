@@ -238,8 +238,7 @@ class Sampler:
             on_step: A function that is called after each step with the number of chains that took it.
 
         Raises:
-            ConfigError: If there are no samples, if the chains diverge, or if v is binary and the dynamics follow
-                gradients.
+            ConfigError: If the chains diverge, or if v is binary and the dynamics follow gradients.
         """
         if not self.dynamics.moves_bits:
             refuse_bits(energy, type(self.dynamics).__name__)
