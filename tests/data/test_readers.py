@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from eblvm_lit.data.readers import Names, is_array_file, read
+from eblvm_lit.data.readers import Names, read
 from eblvm_lit.errors import DataError
 
 X = np.array([[0.5, 10.0], [1.5, 20.25], [-2.0, 30.0]])
@@ -166,4 +166,3 @@ def test_wrong_names_are_sentences_that_list_the_known_ones(tmp_path):
             read(path, names)
     with pytest.raises(DataError, match="There is no file"):
         read(tmp_path / "nowhere.npy")
-    assert not is_array_file("folder")

@@ -183,7 +183,10 @@ def test_a_classifier_of_noised_data_sees_the_level_and_the_shape_of_examples():
         (lambda one: ProductEnergy(energies=[at_every_level(3).of_data()]), "AtLevel cannot be composed"),
         (lambda one: MixtureEnergy(energies=[one, one], weights=[1.0, 0.0]), "positive weights"),
         (lambda one: MixtureEnergy(energies=[one, one], weights=[1.0]), "positive weights"),
-        (lambda one: ProductEnergy(energies=[one, KnownMixture(CENTRES, [0.5, 0.5], noise_range=FAR)]), "levels in common"),
+        (
+            lambda one: ProductEnergy(energies=[one, KnownMixture(CENTRES, [0.5, 0.5], noise_range=FAR)]),
+            "levels in common",
+        ),
     ],
 )
 def test_what_cannot_be_composed_is_refused(make, message):

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-import eblvm_lit as eb
 from cases import hermite
 from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, join_level, split_level
 from eblvm_lit.core.seeding import keyed_generator

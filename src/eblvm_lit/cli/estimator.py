@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -108,22 +108,14 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         if not 0 < self.contamination <= 0.5:
             raise ValueError(f"contamination is a fraction in (0, 0.5], not {self.contamination!r}.")
         seed = int(check_random_state(self.random_state).randint(SEEDS))
-        with self._folder() as folder:
+        temporary = TemporaryDirectory(prefix="eblvm_lit_") if self.run_dir is None else nullcontext(self.run_dir)
+        with temporary as folder:
             self.run_ = self._trained(x, folder, seed)
         self.log_partition_ = self._log_partition()
         self.offset_ = float(np.quantile(self.score_samples(X), self.contamination))
         return self
 
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """Yield the folder of the run: the user's own folder, or a temporary folder that is removed afterwards."""
-        if self.run_dir is not None:
-            yield Path(self.run_dir)
-            return
-        with TemporaryDirectory(prefix="eblvm_lit_") as folder:
-            yield Path(folder) / "run"
-
-    def _trained(self, x: NDArray[Any], folder: Path, seed: int) -> TrainedRun:
+    def _trained(self, x: NDArray[Any], folder: str | Path, seed: int) -> TrainedRun:
         own = [f"method={self.method}", f"model={self.model}", f"sizes.h_dim={self.n_latents}", f"seed={seed}"]
         own += [f"trainer.max_steps={self.max_steps}", f"run_dir={str(folder)!r}", f"cache_dir={str(folder)!r}"]
         # A run also needs a validation and a test split: the first training rows serve as both.
@@ -141,8 +133,9 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         try:
             return self.run_.log_partition()[0]
         except ConfigError:
-            text = "log Z of this model is not known: score_samples is the log-density up to a constant."
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(
+                "log Z of this model is not known: score_samples is the log-density up to a constant.", stacklevel=3
+            )
             return float("nan")
 
     def _rows(self, X: ArrayLike) -> NDArray[Any]:

@@ -22,14 +22,6 @@ GROUPS = ("data=", "data.", "method=", "model=", "kind=", "experiment=")
 OF_OTHER_MODELS = {"vectors": "method=bidsm", "images": "method=bimdsm"}
 
 
-def shape_of(cfg: DictConfig) -> tuple[int, ...]:
-    """Read the configured data, and return the shape of an example."""
-    from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs do not need it
-    from eblvm_lit.runs.instantiate import instantiate, packages_of
-
-    return instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape
-
-
 def sentence_of(words: Sequence[str]) -> str:
     """Return the message about overrides that were added.
 
@@ -75,16 +67,17 @@ def fitting(
     if "data" not in cfg or "method_models" not in cfg:
         return words
     typed = any(word.startswith("method=") for word in overrides)
-    named = choices.get("kind") is not None
     if choices.get("kind") == "points" and typed and any(cfg.method_models.values()):
         raise ConfigError(
             "kind=points has settings of its own model, and this method needs another model: use kind=vectors."
         )
     given = any(cfg.data.get(source) is not None for source in ("path", "train", "repo"))
-    if given and not named and cfg.data.get("shape", "known") is None:
+    if given and choices.get("kind") is None and cfg.data.get("shape", "known") is None:
+        from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs do not need it
         from eblvm_lit.data.kinds import kind_of
+        from eblvm_lit.runs.instantiate import instantiate, packages_of
 
-        shape = shape_of(cfg)
+        shape = instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape
         kind = kind_of(shape)
         method_chooses_model = typed and any(cfg.method_models.values())
         if kind == "points" and (method_chooses_model or any(word.startswith("model=") for word in overrides)):

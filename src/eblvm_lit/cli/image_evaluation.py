@@ -83,10 +83,11 @@ def evaluate_images(
     data.setup()
     source = GivenImages()
     source.given = given_images(images, data, key=key, value_range=value_range)
-    metrics = {}
-    for name, node in cfg.callbacks.evaluation.metrics.items():
-        if node is not None and node.get("_target_", "").endswith(SampleQuality.__name__):
-            metrics[name] = instantiate(node, f"callbacks.evaluation.metrics.{name}", packages, SampleQuality)
+    metrics = {
+        name: instantiate(node, f"callbacks.evaluation.metrics.{name}", packages, SampleQuality)
+        for name, node in cfg.callbacks.evaluation.metrics.items()
+        if node is not None and node.get("_target_", "").endswith(SampleQuality.__name__)
+    }
     device = find_device("auto")
     stand_in = cast(Method, SimpleNamespace(device=device, seed=cfg.seed))
     found: dict[str, float] = {}

@@ -253,26 +253,21 @@ class ArrayFile(PixelData):
             notes.append("columns are standardised")
         if whole := [examples.name(column) for column in _whole(examples)]:
             what = f"column{'s' * (len(whole) > 1)} {listing(whole)} of whole numbers"
-            if self.dequantise is False:
-                notes.append(f"{what} get no noise, and a density on them has no bound: data.dequantise=true adds it")
-            else:
-                notes.append(f"uniform noise in [0, 1) is added to {what}")
+            bare = f"{what} get no noise, and a density on them has no bound: data.dequantise=true adds it"
+            notes.append(bare if self.dequantise is False else f"uniform noise in [0, 1) is added to {what}")
         return notes
 
     def _repeated(self, examples: Examples) -> list[str]:
         """Return a warning if validation or test examples are also training examples."""
-        given = self.train is not None or self.split_column is not None
-        if not given:
+        if self.train is None and self.split_column is None:
             return []
         seen = {*digests_of(examples.parts[0])}
-        notes = []
-        for part, purpose in zip(examples.parts[1:], PURPOSES[1:], strict=True):
-            same = [row for row, digest in enumerate(digests_of(part)) if digest in seen]
-            if same:
-                notes.append(
-                    f"WARNING: {len(same):,} examples for {purpose} are also for training, first row {same[0]}"
-                )
-        return notes
+        same = [[row for row, one in enumerate(digests_of(part)) if one in seen] for part in examples.parts[1:]]
+        return [
+            f"WARNING: {len(rows):,} examples for {purpose} are also for training, first row {rows[0]}"
+            for rows, purpose in zip(same, PURPOSES[1:], strict=True)
+            if rows
+        ]
 
     def _outside(self, examples: Examples) -> list[str]:
         """Return a note if training points lie outside the window that the figures show."""
@@ -283,20 +278,14 @@ class ArrayFile(PixelData):
         n = int(((train < ends[0]) | (train > ends[1])).any(1).sum())
         if n == 0:
             return []
-        low, high = self.in_units(ends).tolist()
-        windows = [f"[{significant(a)}, {significant(b)}]" for a, b in zip(low, high, strict=True)]
-        return [f"outside of the window of pictures, {' x '.join(windows)}: {n:,} of {len(train):,} training points"]
+        windows = " x ".join(f"[{significant(a)}, {significant(b)}]" for a, b in self.in_units(ends).T.tolist())
+        return [f"outside of the window of pictures, {windows}: {n:,} of {len(train):,} training points"]
 
     # ------------------------------------------------------------------ reading of the files
 
     @property
     def _where(self) -> str:
         return str(self.path if self.path is not None else self.train)
-
-    @property
-    def _names(self) -> Names:
-        columns = None if self.columns is None else tuple(self.columns)
-        return Names(self.key, self.label_key, columns, self.label_column, self.split_column)
 
     def _examples(self) -> Examples:
         """Return the examples; those for training and for validation have none of the held-out classes."""
@@ -311,9 +300,12 @@ class ArrayFile(PixelData):
             raise ConfigError("data=array needs a file: set data.path, or data.train with data.val and data.test.")
         if self.path is not None and given != (None,) * 3:
             raise ConfigError("data.path is one file of all splits: leave it out where data.train is given.")
-        paths = tuple(_absolute(path) for path in ((self.path,) if self.path is not None else given))
+        named = given if self.path is None else (self.path,)
+        paths = tuple(None if path is None else Path(path).expanduser().absolute() for path in named)
         stamps = tuple(None if path is None else _stamp(path) for path in paths)
-        return _read_examples(paths, stamps, self._names, self.split_seed, (self.val_size, self.test_size))
+        columns = None if self.columns is None else tuple(self.columns)
+        names = Names(self.key, self.label_key, columns, self.label_column, self.split_column)
+        return _read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size))
 
     def _with_noise(self, examples: Examples) -> list[np.ndarray]:
         """Convert the vectors of each split to float64, and add uniform noise in [0, 1) to columns of whole numbers."""
@@ -324,10 +316,6 @@ class ArrayFile(PixelData):
                 generator = keyed_generator(self.split_seed, "dequantise", name)
                 part[:, whole] += torch.rand(len(part), len(whole), generator=generator, dtype=torch.float64).numpy()
         return parts
-
-
-def _absolute(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path).expanduser().absolute()
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -395,12 +383,14 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
     parts = [_rows(first, split == 0), *held_out]
     rows_of_splits(np.repeat(np.arange(3), [len(part.values) for part in parts]), where)
     if other := next((part for part in parts if part.values.shape[1:] != first.values.shape[1:]), None):
-        shapes = first.values.shape[1:], other.values.shape[1:]
-        raise DataError(f"Training examples have the shape {shapes[0]}, and others {shapes[1]}: they must be alike.")
+        raise DataError(
+            f"Training examples have the shape {first.values.shape[1:]}, and others {other.values.shape[1:]}: "
+            "they must be alike."
+        )
     values = [part.values for part in parts]
     labels, class_names = labels_of([part.labels for part in parts], where)
-    values = pixels_of(values, where) if first.values.ndim == 4 else values
-    return Examples(values, labels, class_names, first.columns, first.values.dtype)
+    pixels = pixels_of(values, where) if first.values.ndim == 4 else values
+    return Examples(pixels, labels, class_names, first.columns, first.values.dtype)
 
 
 def _by_word(where: str, table: Table) -> list[Table | None]:
@@ -410,8 +400,7 @@ def _by_word(where: str, table: Table) -> list[Table | None]:
     words = [str(word).strip().lower() for word in table.split]
     for row, word in enumerate(words):
         if word not in WORDS:
-            known = "train, val or test"
-            raise DataError(f"{where}: the split of row {row} is {table.split[row]!r}: it must be {known}.")
+            raise DataError(f"{where}: the split of row {row} is {table.split[row]!r}: it must be train, val or test.")
     split = np.array([WORDS[word] for word in words])
     if not (split == 0).any():
         raise DataError(f"{where}: no row is for training by its column of splits.")

@@ -90,24 +90,18 @@ class HubData(ArrayFile):
 def _read(source: Source, seed: int, sizes: tuple[float, float]) -> Examples:
     """Load a data set with the package ``datasets``, and draw missing splits from the training examples."""
     found = _loaded(source)
-    given: list[Any] = [None, None, None]
-    for name, part in found.items():
-        if (number := WORDS.get(name.lower())) is not None:
-            given[number] = part
-    if given[0] is None and len(found) == 1:
-        given = [*found.values(), None, None]
-    if given[0] is None:
+    # a split of any name is for training if it is the only one
+    given = {0 if len(found) == 1 else WORDS.get(name.lower()): part for name, part in found.items()}
+    if 0 not in given:
         raise DataError(f"{source.repo} has the splits {', '.join(found)}, and none of them is called train.")
     columns, label = _chosen(source, given[0].features)
-    tables: list[Table | None] = []
+    tables: list[Table | None] = [None, None, None]
     channels = source.channels
-    for part in given:
-        if part is None:
-            tables.append(None)
-            continue
-        values, channels = _values(source, part, columns, channels)
+    for number in [number for number in range(3) if number in given]:
+        values, channels = _values(source, given[number], columns, channels)
         names = tuple(columns) if len(columns) > 1 else None
-        tables.append(Table(channels_first(values, source.repo), _labels(part, label), None, names))
+        labels = _labels(given[number], label)
+        tables[number] = Table(channels_first(values, source.repo), labels, None, names)
     return examples_of(source.repo, tables, seed, sizes)
 
 

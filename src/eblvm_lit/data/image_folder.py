@@ -17,6 +17,7 @@ from PIL import Image
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from eblvm_lit.core.ranges import Fraction
+from eblvm_lit.data.arrangement import CHANNELS
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.folders.contents import stamps_of
 from eblvm_lit.data.folders.division import Listing, Page, list_folders
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 
 VERSION = "by content"  # version of the decoding code; images that another version has decoded are not used
 SIDES = (8, 16, 32)  # sizes that all image networks support; 32 x 32 pixels train in minutes on a CPU
-KINDS = {1: "grey", 3: "colour"}
 N_MEASURED = 1000  # maximum number of images whose headers are read to choose a size
 
 
@@ -153,7 +153,7 @@ class ImageFolder(ImageDataModule):
             found["batch_size"] = n_train
         smallest, largest = (f"{height} x {width}" for height, width in (shapes[0], shapes[-1]))
         sizes = smallest if smallest == largest else f"{smallest} to {largest}"
-        kind = KINDS[self.image_shape[0]]
+        kind = CHANNELS[self.image_shape[0]]
         changes = "; ".join(f"data.{key}={value}" for key, value in found.items())
         return found, (
             f"{len(self._listing.pages)} {kind} images of {sizes} pixels in {self._name}, {n_train} for training, "
@@ -167,10 +167,9 @@ class ImageFolder(ImageDataModule):
         self.class_names = listing.class_names
         for note in listing.notes:
             log.info("%s", note)
-        numbers = [page.page for page in pages]
         stamps = stamps_of([page.path for page in pages])
         shape = self.image_shape
-        key = fingerprint(VERSION, stamps, numbers, shape, self.crop, self._white)
+        key = fingerprint(VERSION, stamps, [page.page for page in pages], shape, self.crop, self._white)
         converted = []
         target = self._prepared / f"{Path(self._name).name[:50]}_{'x'.join(map(str, shape))}_{key}.npy"
         decode = functools.partial(self._decode, converted=converted)
@@ -180,13 +179,12 @@ class ImageFolder(ImageDataModule):
             advice = "mend {} or take {} out, or set data.skip_damaged=true, which leaves damaged files out"
             raise DamagedImagesError(error.paths, advice) from error
         if converted:
-            what = len(converted), len(pages), self._name, KINDS[shape[0]]
-            log.info("%d of %d images in %s were converted to %s images of 8 bits.", *what)
+            text = "%d of %d images in %s were converted to %s images of 8 bits."
+            log.info(text, len(converted), len(pages), self._name, CHANNELS[shape[0]])
         (n_train, n_val, n_test) = listing.counts
-        parts = images.split([n_train + n_val, n_test])
-        if listing.labels is None:
-            return Images(*parts, n_val=n_val)
-        return Images(*parts, *torch.from_numpy(listing.labels).split([n_train + n_val, n_test]), n_val=n_val)
+        sizes = [n_train + n_val, n_test]
+        labels = () if listing.labels is None else torch.from_numpy(listing.labels).split(sizes)
+        return Images(*images.split(sizes), *labels, n_val=n_val)
 
     def example_digests(self) -> Splits:
         """Return a digest of the content of each image, in the order of the splits."""
@@ -200,8 +198,7 @@ class ImageFolder(ImageDataModule):
 
     @property
     def _white(self) -> float | None:
-        peak = self._listing.peak
-        return self.white or (max(1.0, peak) if peak >= 0 else None)
+        return self.white or (max(1.0, self._listing.peak) if self._listing.peak >= 0 else None)
 
     def _decode(self, page: Page, converted: list[Page]) -> np.ndarray:
         mode = "L" if self.image_shape[0] == 1 else "RGB"

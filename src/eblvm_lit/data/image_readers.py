@@ -83,8 +83,7 @@ def given_images(
         raise DataError(
             f"{error} Samples of a model: images.range=unit or images.range=symmetric clamps to [0, 1] or [-1, 1]."
         ) from None
-    images = torch.from_numpy(pixels)
-    images = images if images.dtype == torch.uint8 else images.mul(255).round().byte()
+    images = torch.from_numpy(pixels if pixels.dtype == np.uint8 else np.rint(pixels * 255).astype(np.uint8))
     if shape[0] == 1 and images.shape[1] == 3 and bool((images == images[:, :1]).all()):
         images = images[:, :1]
     padding = getattr(data, "padding", 0)

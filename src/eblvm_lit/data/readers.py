@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import pickle
+import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -11,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from eblvm_lit.errors import DataError
+from eblvm_lit.utils.io import read_arrays
 
-__all__ = ["SUFFIXES", "Names", "Table", "is_array_file", "read"]
+__all__ = ["Names", "Table", "read"]
 
 
 class Names(NamedTuple):
@@ -87,48 +91,30 @@ def read(path: Path, names: Names | None = None) -> Table:
     return table
 
 
-def is_array_file(name: str) -> bool:
-    """Return whether a file name has a suffix that :func:`read` supports.
-
-    Example:
-        >>> is_array_file("points.npy"), is_array_file("photos")
-        (True, False)
-    """
-    return Path(name).suffix.lower() in SUFFIXES
-
-
 def _check_finite(path: Path, table: Table) -> None:
     """Raise an error that names the first non-finite value, if there is one."""
-    values = table.values
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = ~np.isfinite(values)
-        first = np.argwhere(bad)[0]
-        n_rows = int(bad.reshape(len(bad), -1).any(1).sum())
-        where = _column(table, int(first[1])) if values.ndim == 2 else f"pixel {tuple(map(int, first[1:]))}"
-        others = f", and {n_rows - 1:,} other rows have such values" if n_rows > 1 else ""
+    bad = np.argwhere(~np.isfinite(table.values))
+    if len(bad):
+        row, *place = bad[0].tolist()
+        column = place[0] if table.columns is None else table.columns[place[0]]
+        where = f"column {column}" if len(place) == 1 else f"pixel {tuple(place)}"
+        n_others = len({*bad[:, 0].tolist()}) - 1
+        others = f", and {n_others:,} other rows have such values" if n_others else ""
         raise DataError(
-            f"{path}: row {first[0]}, {where} is {values[tuple(first)]}{others}: fill them in or leave these rows out."
+            f"{path}: row {row}, {where} is {table.values[tuple(bad[0])]}{others}: fill them in or leave these rows "
+            "out."
         )
-
-
-def _column(table: Table, index: int) -> str:
-    return f"column {index if table.columns is None else table.columns[index]}"
 
 
 # ------------------------------------------------------------------ readers of array files
 
 
 def _read_npy(path: Path, names: Names) -> Table:
-    array = _without_pickle(path, lambda: np.load(path, allow_pickle=False))
-    return _table_of(path, {"": array}, names)
+    return _table_of(path, {"": _without_pickle(path, lambda: np.load(path, allow_pickle=False))}, names)
 
 
 def _read_npz(path: Path, names: Names) -> Table:
-    def load() -> dict[str, np.ndarray]:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-
-    return _table_of(path, _without_pickle(path, load), names)
+    return _table_of(path, _without_pickle(path, lambda: read_arrays(path)), names)
 
 
 def _read_mat(path: Path, names: Names) -> Table:
@@ -146,37 +132,28 @@ def _read_mat(path: Path, names: Names) -> Table:
 def _read_pt(path: Path, names: Names) -> Table:
     import torch
 
+    from eblvm_lit.core.tensors import at_least_float32  # here, because it imports torch
+
     content: Any = _without_pickle(path, lambda: torch.load(path, map_location="cpu", weights_only=True))
     if isinstance(content, tuple | list) and len(content) == 2:
         content = {"x": content[0], "y": content[1]}
     arrays = content if isinstance(content, Mapping) else {"": content}
-    tensors = {str(name): part for name, part in arrays.items() if isinstance(part, torch.Tensor)}
+    tensors = {str(name): part.detach() for name, part in arrays.items() if isinstance(part, torch.Tensor)}
     if not tensors:
         raise DataError(f"{path} holds no tensor: save a tensor, or a dictionary of tensors.")
     # Both types of 16-bit floats are converted to float32, because NumPy has no bfloat16.
-    known = {
-        name: part.float() if part.dtype in (torch.bfloat16, torch.float16) else part for name, part in tensors.items()
-    }
-    return _table_of(path, {name: part.detach().numpy() for name, part in known.items()}, names)
+    return _table_of(path, {name: at_least_float32(part).numpy() for name, part in tensors.items()}, names)
 
 
 def _without_pickle(path: Path, load: Callable[[], Any]) -> Any:
     """Load a file; raise a short DataError if it contains objects that only pickle can read."""
-    import pickle
-
     try:
         return load()
-    except (pickle.UnpicklingError, ValueError) as error:
+    except (pickle.UnpicklingError, zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError, KeyError) as error:
         if isinstance(error, pickle.UnpicklingError) or "allow_pickle" in str(error):
             raise DataError(
                 f"{path} holds Python objects, which are not loaded because they may run code: save numbers only."
             ) from None
-        raise _damaged(path, error) from None
-    except (OSError, EOFError, RuntimeError, KeyError) as error:
-        raise _damaged(path, error) from None
-    except Exception as error:
-        if type(error).__name__ != "BadZipFile":
-            raise
         raise _damaged(path, error) from None
 
 
@@ -188,7 +165,11 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     """Choose the examples and the labels among the arrays of a file."""
     if names.label_column is not None or names.split_column is not None:
         raise DataError(f"{path} has no named columns: give the labels as another array, by data.label_key.")
-    values = _numbers(path, arrays[_key(path, arrays, names.key, "x", "data.key")])
+    values = np.asarray(arrays[_key(path, arrays, names.key, "x", "data.key")])
+    if values.dtype.kind not in "buif":
+        kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
+        kind = kinds.get(values.dtype.kind, "records")
+        raise DataError(f"{path} holds {kind} ({values.dtype}): save an array of real numbers.")
     label_key = names.label_key or next((name for name in arrays if name.lower() == "y"), None)
     labels = None
     if label_key is not None:
@@ -199,7 +180,10 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
             raise DataError(f"{path} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
     values = values[:, None] if values.ndim == 1 else values
     if names.columns is not None and values.ndim == 2:
-        return Table(_chosen(path, values, names.columns), labels)
+        d = values.shape[1]
+        if odd := [column for column in names.columns if not isinstance(column, int) or not -d <= column < d]:
+            raise DataError(f"{path} has no column {odd[0]!r}; its columns are the numbers 0 to {d - 1}.")
+        return Table(values[:, list(names.columns)], labels)
     titles = arrays.get("columns")  # eblvm_lit.train stores the column names of a pandas frame in this array
     named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
     return Table(values, labels, None, tuple(map(str, titles)) if named else None)
@@ -220,42 +204,26 @@ def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual:
     return found[0]
 
 
-def _numbers(path: Path, array: np.ndarray) -> np.ndarray:
-    """Return an array unchanged if it holds real numbers; raise an error if it holds anything else, such as text."""
-    array = np.asarray(array)
-    if array.dtype.kind not in "buif":
-        kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
-        kind = kinds.get(array.dtype.kind, "records")
-        raise DataError(f"{path} holds {kind} ({array.dtype}): save an array of real numbers.")
-    return array
-
-
-def _chosen(path: Path, values: np.ndarray, columns: Sequence[str | int]) -> np.ndarray:
-    """Return the columns with the given indices; raise an error if an index is a name or is out of range."""
-    d = values.shape[1]
-    for column in columns:
-        if not isinstance(column, int) or not -d <= column < d:
-            raise DataError(f"{path} has no column {column!r}; its columns are the numbers 0 to {d - 1}.")
-    return values[:, [int(column) for column in columns]]
-
-
 # ------------------------------------------------------------------ readers of tables
 
 
 def _read_text(path: Path, names: Names, separator: str | None = None) -> Table:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
-        first = next((line for line in file if line.strip()), "")
-    comment = first.startswith("#")  # numpy.savetxt writes column names as a comment
+        n_blank, first = next(((i, line) for i, line in enumerate(file) if line.strip()), (0, ""))
     separator = separator or (";" if ";" in first else "," if "," in first else r"\s+")
-    words = [word.strip().strip('"') for word in _split(first.lstrip("#").strip(), separator)]
-    header = comment or not all(map(_is_number, words))
+    words = [word.strip().strip('"') for word in re.split(separator, first.lstrip("#").strip())]
+    header = first.startswith("#")  # numpy.savetxt writes column names as a comment
+    try:
+        np.asarray([word or "nan" for word in words], dtype=np.float64)
+    except ValueError:
+        header = True
     try:
         frame = pd.read_csv(
             path,
             sep=separator,
             header=None,
             names=None,
-            skiprows=_lines_before(path, header=header),
+            skiprows=n_blank + header,
             encoding="utf-8-sig",
             skip_blank_lines=True,
             low_memory=False,
@@ -268,28 +236,7 @@ def _read_text(path: Path, names: Names, separator: str | None = None) -> Table:
         raise DataError(
             f"{path} has {len(words)} names of columns and {frame.shape[1]} columns: give each column a name, or none."
         )
-    if header:
-        frame.columns = pd.Index(words)
-    return _table_of_frame(path, frame, names, named=header)
-
-
-def _lines_before(path: Path, *, header: bool) -> int:
-    """Return the number of lines before the first row of data."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        blank = next((i for i, line in enumerate(file) if line.strip()), 0)
-    return blank + header
-
-
-def _split(line: str, separator: str) -> list[str]:
-    return line.split() if separator == r"\s+" else line.split(separator)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return word == ""
-    return True
+    return _table_of_frame(path, frame.set_axis(words, axis=1) if header else frame, names, named=header)
 
 
 def _read_parquet(path: Path, names: Names) -> Table:
@@ -299,8 +246,7 @@ def _read_parquet(path: Path, names: Names) -> Table:
         raise DataError(f"{path} needs the package pyarrow: install it, or save the table as .csv or .npy.") from None
     except (ValueError, OSError) as error:
         raise _damaged(path, error) from None
-    frame.columns = pd.Index([str(name) for name in frame.columns])
-    return _table_of_frame(path, frame, names, named=True)
+    return _table_of_frame(path, frame.rename(columns=str), names, named=True)
 
 
 def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: bool) -> Table:
@@ -324,18 +270,17 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
 
 def _column_of_numbers(path: Path, column: pd.Series, name: object) -> np.ndarray:
     """Convert a column to float64; raise an error that names the first row with text or a missing value."""
-    if column.dtype.kind in "mM":  # dates and times are refused, although pandas would convert them to numbers
-        numbers = np.full(len(column), np.nan)
-    else:
-        numbers = np.asarray(pd.to_numeric(column, errors="coerce"), dtype=np.float64)
+    # as text, dates and times are refused, although pandas would convert them to numbers
+    values = column.astype(str) if column.dtype.kind in "mM" else column
+    numbers = np.asarray(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
     bad = np.flatnonzero(np.isnan(numbers))
     if len(bad):
         value = column.iloc[bad[0]]
+        what = f"{path}: row {bad[0]}, column {name} is"
         if pd.isna(value):
-            fix = "fill it in or leave the row out"
-            raise DataError(f"{path}: row {bad[0]}, column {name} is missing or NaN, {len(bad):,} in all: {fix}.")
+            raise DataError(f"{what} missing or NaN, {len(bad):,} in all: fill it in or leave the row out.")
         fix = "leave the column out by data.columns=[...], or name it by data.label_column"
-        raise DataError(f"{path}: row {bad[0]}, column {name} is {str(value)!r}, and no number: {fix}.")
+        raise DataError(f"{what} {str(value)!r}, and no number: {fix}.")
     return numbers
 
 
@@ -349,4 +294,3 @@ READERS: dict[str, Callable[[Path, Names], Table]] = {
     ".mat": _read_mat,
     ".pt": _read_pt,
 }
-SUFFIXES = tuple(READERS)

@@ -54,10 +54,9 @@ class StoredArrays(ArrayFile):
     run_folder: str | Path
 
     def __post_init__(self) -> None:
-        folder = Path(self.run_folder)
         for name in ("train", "val", "test"):
-            value = getattr(self, name)
-            setattr(self, name, None if value is None else folder / value)
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, Path(self.run_folder) / value)
         super().__post_init__()
 
 
@@ -129,9 +128,12 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
         >>> given.overrides()
         ['data=_memory', 'kind=points', 'data.shape=[2]', 'data.train=given_...npz', 'data.test=given_...npz']
     """
-    parts = {"train": (data, labels), "val": _pair(validation), "test": _pair(test)}
-    names = {"train": "data", "val": "validation", "test": "test"}
-    contents = {split: _content(*pair, names[split]) for split, pair in parts.items() if pair[0] is not None}
+    parts = {
+        "train": (data, labels, "data"),
+        "val": (*_pair(validation), "validation"),
+        "test": (*_pair(test), "test"),
+    }
+    contents = {split: _content(*part) for split, part in parts.items() if part[0] is not None}
     size = sum(array.nbytes for arrays in contents.values() for array in arrays.values())
     if size > MAX_BYTES:
         raise ConfigError(

@@ -69,7 +69,7 @@ class TorchvisionImages(SmallImageDataModule):
         pixels, labels = zip(*self.parts(), strict=True)
         images = (torch.as_tensor(np.ascontiguousarray(x)) for x in pixels)
         smaller = (resample(x, padding=self.padding, size=self.size) for x in images)
-        return Images(*smaller, *(torch.as_tensor(y) for y in labels))
+        return Images(*smaller, *map(torch.as_tensor, labels))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -101,9 +101,8 @@ class MNIST(TorchvisionImages):
 
         A compressed file (``.gz``) is returned if the decompressed file does not exist.
         """
-        packed = [f"{self.dataset.__name__}/raw/{name}" for name, _ in self.dataset.resources]
-        unpacked = [name.removesuffix(".gz") for name in packed]
-        return {b if (self.root / b).exists() else a: None for a, b in zip(packed, unpacked, strict=True)}
+        names = [f"{self.dataset.__name__}/raw/{name.removesuffix('.gz')}" for name, _ in self.dataset.resources]
+        return {name if (self.root / name).exists() else f"{name}.gz": None for name in names}
 
     def parts(self) -> list[tuple[Any, Any]]:
         """Read the images (n, 1, 28, 28) and the labels (n,) of the training and the test part."""
@@ -317,10 +316,9 @@ class Photographs(ImageDataModule):
     def read(self) -> Images:
         """Decode the photographs, unless an earlier call has stored the decoded ones."""
         name = type(self).__name__
-        shape = self.image_shape
-        target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, shape, self.n_max)}.npy"
+        target = self.root / "prepared" / f"{name}_{self.size}_{fingerprint(name, self.image_shape, self.n_max)}.npy"
         decode = functools.partial(decode_image, crop=0, side=self.size)
-        pixels = decode_once(target, lambda: self.files()[: self.n_max], decode, shape)
+        pixels = decode_once(target, lambda: self.files()[: self.n_max], decode, self.image_shape)
         return Images(pixels, pixels)
 
 

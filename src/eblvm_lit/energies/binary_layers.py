@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -171,7 +170,7 @@ class BinaryEnergy(GibbsEnergy):
         u = torch.rand(n, generator=generator, dtype=torch.float64, device=below.device) * below[-1]
         numbers = torch.searchsorted(below, u, right=True).clamp(max=len(below) - 1)
         layers = self._smaller()
-        x = bits_of(numbers, int(math.log2(len(below)))).to(layers.a)
+        x = bits_of(numbers, len(layers.a)).to(layers.a)
         y = flip(layers.n + x @ layers.U, generator)
         return (x, y) if len(layers.a) == len(self.layers().a) else (y, x)
 

@@ -115,8 +115,7 @@ class ProductEnergy(Composed):
     def __init__(self, *, energies: Sequence[MarginalEnergy]) -> None:
         parts = [of_every_level(energy) for energy in energies]
         k = len(parts)
-        _, variances, _ = moments(parts, torch.ones(k))
-        precisions = 1 / variances
+        precisions = torch.tensor([part.noise_range.std**-2 for part in parts], dtype=torch.float64)
         mean = moments(parts, precisions)[2]
         t_min = max(part.noise_range.t_min for part in parts) / k
         t_max = min(part.noise_range.t_max for part in parts) / k

@@ -8,7 +8,7 @@ vector therefore also gives the derivative with respect to the level, whichever 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch import Tensor
 from eblvm_lit.core.noise_levels import NoisedNormal, NoiseRange, at_level
 from eblvm_lit.core.ranges import EventShape
 from eblvm_lit.core.tensors import at_least_float32
-from eblvm_lit.energies.base import ExactLatentEnergy, FeatureEnergy, LatentEnergy, MarginalEnergy
+from eblvm_lit.energies.base import Energy, ExactLatentEnergy, FeatureEnergy, LatentEnergy, MarginalEnergy
 from eblvm_lit.errors import ConfigError
 
 __all__ = [
@@ -30,17 +30,31 @@ __all__ = [
 ]
 
 
-def _checked(energy_shape: tuple[int, ...], v_shape: Sequence[int]) -> tuple[int, ...]:
-    n = math.prod(v_shape) + 1
-    if tuple(energy_shape) != (n,):
-        raise ConfigError(
-            f"An energy that knows the noise level has a vector of {n} numbers as its input here, the {n - 1} of v and "
-            f"the level; the given energy has inputs of shape {tuple(energy_shape)}."
-        )
-    return (n,)
+class _OfEveryLevel(Energy):
+    """The base class of energies of w = (v~, log t) that add an energy E' to the energy of noised normal data."""
+
+    def __init__(self, *, energy: Any, v_shape: EventShape, noise_range: NoiseRange) -> None:
+        super().__init__()
+        n = math.prod(v_shape) + 1
+        if tuple(energy.event_shape) != (n,):
+            raise ConfigError(
+                f"An energy that knows the noise level has a vector of {n} numbers as its input here, the {n - 1} of v "
+                f"and the level; the given energy has inputs of shape {tuple(energy.event_shape)}."
+            )
+        self.event_shape = (n,)
+        self.noise_range = noise_range
+        self.v_shape = tuple(v_shape)
+        self.h_dim = energy.h_dim
+        self.continuous = energy.continuous
+        self.inner = energy
+        self.reference = NoisedNormal(noise_range)
+
+    def memory_hints(self) -> list[str]:
+        """Return the suggestions of the wrapped energy E' for reducing the memory of its gradients."""
+        return self.inner.memory_hints()
 
 
-class NoiseConditionalEnergy(FeatureEnergy):
+class NoiseConditionalEnergy(_OfEveryLevel, FeatureEnergy):
     r"""A joint energy at every noise level, which is the sum of the energy of noised normal data and an energy E'.
 
     .. math:: E(w, h) = F_0(\tilde v, t) + E'(x, h), \quad
@@ -76,14 +90,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
         v_shape: EventShape,
         noise_range: NoiseRange,
     ) -> None:
-        super().__init__()
-        self.event_shape = _checked(energy.event_shape, v_shape)
-        self.noise_range = noise_range
-        self.v_shape = tuple(v_shape)
-        self.h_dim = energy.h_dim
-        self.continuous = energy.continuous
-        self.inner = energy
-        self.reference = NoisedNormal(noise_range)
+        super().__init__(energy=energy, v_shape=v_shape, noise_range=noise_range)
 
     def features(self, v: Tensor) -> Tensor:
         """Compute the features of E' and, as the last column, the energy of noised normal data, for w (B, n + 1)."""
@@ -101,11 +108,7 @@ class NoiseConditionalEnergy(FeatureEnergy):
 
     def of_data(self) -> AtLevel:
         """Return the energy of the data, which is the energy at the smallest noise level."""
-        return AtLevel(self, self.noise_range.t_min)
-
-    def memory_hints(self) -> list[str]:
-        """Return the suggestions of the wrapped energy E' for reducing the memory of its gradients."""
-        return self.inner.memory_hints()
+        return self.at_level(self.noise_range.t_min)
 
 
 class FreeEnergyOfLevels(MarginalEnergy):
@@ -131,7 +134,7 @@ class FreeEnergyOfLevels(MarginalEnergy):
 
     def of_data(self) -> MarginalAtLevel:
         """Return the energy of the data, which is the energy at the smallest noise level."""
-        return MarginalAtLevel(self, self.noise_range.t_min)
+        return self.at_level(self.noise_range.t_min)
 
     @torch.no_grad()
     def own_log_partition(self, level: float, n: int = 4096) -> Tensor:
@@ -149,7 +152,7 @@ class FreeEnergyOfLevels(MarginalEnergy):
         return torch.logsumexp(self.reference.energy(w) - self.free_energy(w), 0) - math.log(n)
 
 
-class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
+class NoiseConditionalFreeEnergy(_OfEveryLevel, FreeEnergyOfLevels):
     r"""A free energy at every noise level, which is the sum of the energy of noised normal data and a free energy F'.
 
     .. math:: F(w) = F_0(\tilde v, t) + F'(x), \quad
@@ -176,14 +179,7 @@ class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
         v_shape: EventShape,
         noise_range: NoiseRange,
     ) -> None:
-        super().__init__()
-        self.event_shape = _checked(energy.event_shape, v_shape)
-        self.noise_range = noise_range
-        self.v_shape = tuple(v_shape)
-        self.h_dim = energy.h_dim
-        self.continuous = energy.continuous
-        self.inner = energy
-        self.reference = NoisedNormal(noise_range)
+        super().__init__(energy=energy, v_shape=v_shape, noise_range=noise_range)
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(w, h), shape (*L, B), for w (B, n + 1) and h (*L, B, H)."""
@@ -192,10 +188,6 @@ class NoiseConditionalFreeEnergy(FreeEnergyOfLevels):
     def free_energy(self, v: Tensor) -> Tensor:
         """Compute the free energy F(w), shape (B,), for w (B, n + 1)."""
         return self.reference.energy(v) + self.inner.free_energy(self.reference.inputs(v))
-
-    def memory_hints(self) -> list[str]:
-        """Return the suggestions of the wrapped energy for reducing the memory of its gradients."""
-        return self.inner.memory_hints()
 
 
 class NoiseConditionalExactLatents(NoiseConditionalFreeEnergy, ExactLatentEnergy):
@@ -227,12 +219,25 @@ class NoiseConditionalExactLatents(NoiseConditionalFreeEnergy, ExactLatentEnergy
         """Return the energy of v at one level t, which shares this module's parameters."""
         return ExactLatentsAtLevel(self, level)
 
-    def of_data(self) -> ExactLatentsAtLevel:
-        """Return the energy of the data, which is the energy at the smallest noise level."""
-        return self.at_level(self.noise_range.t_min)
+
+class _OneLevel(Energy):
+    """The base class of energies of v at one noise level t, which share their parameters with the energy of all levels.
+
+    Args:
+        energy: The energy at every level.
+        level: The level t, a variance in the squared units of v.
+    """
+
+    def __init__(self, energy: Any, level: float) -> None:
+        super().__init__()
+        self.event_shape = energy.v_shape
+        self.h_dim = energy.h_dim
+        self.continuous = energy.continuous
+        self.every_level = energy
+        self.level = level
 
 
-class AtLevel(FeatureEnergy):
+class AtLevel(_OneLevel, FeatureEnergy):
     """The joint energy of v at one noise level, which shares its parameters with the energy of all levels.
 
     Args:
@@ -247,13 +252,7 @@ class AtLevel(FeatureEnergy):
         torch.Size([7, 5])
     """
 
-    def __init__(self, energy: NoiseConditionalEnergy, level: float) -> None:
-        super().__init__()
-        self.event_shape = energy.v_shape
-        self.h_dim = energy.h_dim
-        self.continuous = energy.continuous
-        self.every_level = energy
-        self.level = level
+    every_level: NoiseConditionalEnergy
 
     def features(self, v: Tensor) -> Tensor:
         """Compute the features of v at this noise level."""
@@ -264,7 +263,7 @@ class AtLevel(FeatureEnergy):
         return self.every_level.at_features(features)
 
 
-class MarginalAtLevel(MarginalEnergy):
+class MarginalAtLevel(_OneLevel, MarginalEnergy):
     """The energy of v at one noise level; its free energy is tractable, and it shares its parameters with all levels.
 
     Args:
@@ -279,13 +278,7 @@ class MarginalAtLevel(MarginalEnergy):
         torch.Size([5, 2])
     """
 
-    def __init__(self, energy: FreeEnergyOfLevels, level: float) -> None:
-        super().__init__()
-        self.event_shape = energy.v_shape
-        self.h_dim = energy.h_dim
-        self.continuous = energy.continuous
-        self.every_level = energy
-        self.level = level
+    every_level: FreeEnergyOfLevels
 
     def energy(self, v: Tensor, h: Tensor) -> Tensor:
         """Compute E(v, h) at this level, shape (*L, B), for v (B, *event) and h (*L, B, H)."""
@@ -313,9 +306,6 @@ class ExactLatentsAtLevel(MarginalAtLevel, ExactLatentEnergy):
     """
 
     every_level: NoiseConditionalExactLatents
-
-    def __init__(self, energy: NoiseConditionalExactLatents, level: float) -> None:
-        super().__init__(energy, level)
 
     def latent_mean(self, v: Tensor) -> Tensor:
         """Compute the posterior mean E[h|v] at this level, shape (B, H), for v (B, *event)."""

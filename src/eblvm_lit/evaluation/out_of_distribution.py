@@ -27,7 +27,6 @@ __all__ = [
     "OutOfDistribution",
     "OutlierSet",
     "UniformNoise",
-    "check_images",
     "detection",
     "fitted_to",
 ]
@@ -119,7 +118,11 @@ class DataSet(OutlierSet):
 
     def prepare(self, data: ArrayDataModule) -> None:
         """Load the other data set, and raise an error if its files are missing or the data are not images."""
-        check_images(data.event_shape, type(self.data).__name__)
+        if len(data.event_shape) != 3:
+            raise ConfigError(
+                f"Examples of shape {tuple(data.event_shape)} are no images to compare with those of "
+                f"{type(self.data).__name__}: leave that outlier set out, or choose data of shape (C, H, W)."
+            )
         self.data.setup()
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Tensor:
@@ -135,10 +138,9 @@ class DataSet(OutlierSet):
 
 def _reduced(images: Tensor, size: Sequence[int]) -> Tensor:
     """Shrink square uint8 images (m, C, H, H) if H is a multiple of the target size; else return them unchanged."""
-    (height, width) = images.shape[-2:]
-    (wanted, other) = size
-    fit = images.dtype == torch.uint8 and height == width and wanted == other and height % wanted == 0
-    return resample(images, padding=0, size=wanted) if fit else images
+    square = images.shape[-1] == images.shape[-2] and size[0] == size[1]
+    fit = square and images.dtype == torch.uint8 and images.shape[-1] % size[0] == 0
+    return resample(images, padding=0, size=size[0]) if fit else images
 
 
 def fitted_to(w: Tensor, v: Tensor) -> Tensor:
@@ -153,23 +155,6 @@ def fitted_to(w: Tensor, v: Tensor) -> Tensor:
     if w.shape[2:] != v.shape[2:]:
         w = interpolate(w, size=v.shape[2:], mode="bilinear", antialias=True, align_corners=False)
     return w
-
-
-def check_images(event_shape: Sequence[int], name: str) -> None:
-    """Raise an error if the data are not images.
-
-    Args:
-        event_shape: The shape of one example.
-        name: The name of the outlier set, for the message.
-
-    Raises:
-        ConfigError: If the data are not images and so cannot be compared with the outlier set.
-    """
-    if len(event_shape) != 3:
-        raise ConfigError(
-            f"Examples of shape {tuple(event_shape)} are no images to compare with those of {name}: leave that outlier "
-            "set out, or choose data of shape (C, H, W)."
-        )
 
 
 class OutOfDistribution(

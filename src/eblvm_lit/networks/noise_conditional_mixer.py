@@ -151,11 +151,10 @@ class NoiseConditionalMixer(nn.Module):
         self.mix_channels = nn.ModuleList(_linear_block(width, width) for _ in range(n_rounds))
         self.enter_fine = _convolution(channels * FINE**2, fine_width)
         self.refine = nn.Linear(width, fine_width * (SIDE // FINE) ** 2)
-        blocks = (
+        self.draw = nn.ModuleList(
             GainedBlock(_convolution(fine_width, fine_width), _convolution(fine_width, fine_width))
             for _ in range(n_fine)
         )
-        self.draw = nn.ModuleList(blocks)
         self.leave = _convolution(fine_width, channels * FINE**2)
         for parameter in self.leave.parameters():
             nn.init.zeros_(parameter)

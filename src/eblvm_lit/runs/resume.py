@@ -42,15 +42,13 @@ def _allowed(cfg: DictConfig) -> list[str]:
     """
     listed = OmegaConf.select(cfg, "resume.allow") or []
     listed = [listed] if isinstance(listed, str) else list(listed)
-    for key in listed:
-        # the default is Ellipsis and not None, because a key that exists may have the value null
-        is_key = OmegaConf.select(cfg, key, default=...) is not ...
-        if key != SPLITS and not is_key:
-            similar = get_close_matches(key, map(str, cfg), n=1)
-            raise ConfigError(
-                f"resume.allow names {key!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
-                "--cfg job shows all keys."
-            )
+    # the default is Ellipsis and not None, because a key that exists may have the value null
+    if odd := [key for key in listed if key != SPLITS and OmegaConf.select(cfg, key, default=...) is ...]:
+        similar = get_close_matches(odd[0], map(str, cfg), n=1)
+        raise ConfigError(
+            f"resume.allow names {odd[0]!r}, and there is no such key{f' ({similar[0]}?)' if similar else ''}: "
+            "--cfg job shows all keys."
+        )
     return listed
 
 
@@ -65,8 +63,7 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
     Raises:
         ConfigError: With all differing keys.
     """
-    changed = changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg))
-    if changed:
+    if changed := changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg)):
         listed = "; ".join(f"{key}={values}" for key, values in changed.items())
         raise ConfigError(
             f"{path} was trained with {listed}: resume with its settings, or allow the change by "

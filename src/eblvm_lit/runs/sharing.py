@@ -211,12 +211,10 @@ def read_pretrained(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} is not a readable model ({type(error).__name__}: {reason}).") from None
     state = {name: value.float() if value.dtype == torch.float16 else value for name, value in state.items()}
     beside = {name: state.pop(name) for name in list(state) if name.startswith(BESIDE)}
-    found: dict[str, Any] = {"starts": part(beside, STARTS), "metrics": metrics}
-    if LOG_Z in beside:
-        found["log_z"] = tuple(beside[LOG_Z].tolist())
-    if statistics := part(beside, STATISTICS):
-        found[PRIOR_STATISTICS] = statistics
-    return {"eblvm_lit": ours, "state_dict": state, **found}
+    log_z = tuple(beside[LOG_Z].tolist()) if LOG_Z in beside else None
+    found = {"state_dict": state, "starts": part(beside, STARTS), "metrics": metrics, "log_z": log_z}
+    statistics = part(beside, STATISTICS)
+    return {"eblvm_lit": ours, **found, **({PRIOR_STATISTICS: statistics} if statistics else {})}
 
 
 def download(repo_id: str, revision: str | None) -> Path:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import ConditionalEnergy, Energy, LatentMeans, MarginalEnergy
 from eblvm_lit.energies.noise_conditional import AtLevel
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, OWN, QUADRATURE, LogLikelihood
+from eblvm_lit.evaluation.likelihood.log_likelihood import ESTIMATED, QUADRATURE, LogLikelihood
 from eblvm_lit.methods.base import Method
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.runs.instantiate import instantiate
@@ -41,6 +41,7 @@ from eblvm_lit.utils.run_files import read_curves
 __all__ = ["TrainedRun"]
 
 ROWS = 1000  # the maximum number of examples in one pass through the networks
+Points = TypeVar("Points", Tensor, np.ndarray)  # the type of points, which is that of the results
 
 
 class TrainedRun:
@@ -89,11 +90,10 @@ class TrainedRun:
 
     def __repr__(self) -> str:
         """Return the folder, the classes of the method and its parts, and the number of iterations."""
-        parts = [name for name in ("energy", "posterior", "generator") if getattr(self, name) is not None]
-        lines = [f"{name}: {type(getattr(self, name)).__name__}" for name in parts]
-        described = [f"method: {type(self.method).__name__}", *lines, f"iteration: {self.iteration:,}"]
+        parts = {name: getattr(self, name) for name in ("method", "energy", "posterior", "generator")}
+        described = [f"{name}: {type(part).__name__}" for name, part in parts.items() if part is not None]
         where = "" if self.folder is None else f"{str(self.folder)!r}, "
-        return f"TrainedRun({where}{', '.join(described)})"
+        return f"TrainedRun({where}{', '.join(described)}, iteration: {self.iteration:,})"
 
     # ------------------------------------------------------------------ parts
 
@@ -212,16 +212,14 @@ class TrainedRun:
         data = self._shapes
         if sampler is not None:
             return ChainDraws(as_sampler(sampler, self.energy), self.method, data, starts=self._starts)
-        node = self.config.get("latent_langevin")
-        langevin = None if node is None else instantiate(node, "latent_langevin", self.packages)
+        langevin = instantiate(self.config.get("latent_langevin"), "latent_langevin", self.packages)
         generator = GeneratedImages(langevin=langevin)
         return draws_of(self.method, data, self.sampler, generator=generator, starts=self._starts)
 
     @property
     def sampler(self) -> Sampler:
         """The sampler in the run's configuration, or the default sampler ``annealed`` if the configuration has none."""
-        node = self.config.get("sampler")
-        chosen = None if node is None else instantiate(node, "sampler", self.packages)
+        chosen = instantiate(self.config.get("sampler"), "sampler", self.packages)
         if not isinstance(chosen, Sampler | Dynamics | None):
             raise ConfigError(f"sampler must be a Sampler, not {type(chosen).__name__}: see {Sampler.__module__}.")
         return as_sampler(chosen, self.energy)
@@ -279,11 +277,7 @@ class TrainedRun:
         v = self.sample(n, seed=seed, mean=mean, sampler=sampler)
         return data.as_bytes(v).cpu().reshape(-1, *data.image_shape)
 
-    @overload
-    def score(self, v: Tensor, *, seed: int = 0, n_particles: int = 100) -> Tensor: ...
-    @overload
-    def score(self, v: np.ndarray | pd.DataFrame, *, seed: int = 0, n_particles: int = 100) -> np.ndarray: ...
-    def score(self, v: Any, *, seed: int = 0, n_particles: int = 100) -> Any:
+    def score(self, v: Points | pd.DataFrame, *, seed: int = 0, n_particles: int = 100) -> Points:
         r"""Compute the score of the marginal, :math:`\nabla_v \log p(v)`, in the units of the data.
 
         It is exact if the free energy is tractable. Otherwise it is VaES, the mean of :math:`-\nabla_v E(v, h)` over
@@ -322,12 +316,8 @@ class TrainedRun:
         )
         return VaES()(energy, q, v, h.to(v)).detach()
 
-    @overload
-    def latents(self, v: Tensor) -> Tensor: ...
-    @overload
-    def latents(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
     @torch.no_grad()
-    def latents(self, v: Any) -> Any:
+    def latents(self, v: Points | pd.DataFrame) -> Points:
         """Compute the posterior mean E_q[h|v] of the latents h of each example v.
 
         Without a posterior, the latents are those of the method's encoder, or the exact mean E[h|v] of an energy that
@@ -359,12 +349,8 @@ class TrainedRun:
             latents = by_rows(in_float64(encoding), ROWS, points)
         return alike(latents.to(self._like.dtype), v)
 
-    @overload
-    def free_energy(self, v: Tensor) -> Tensor: ...
-    @overload
-    def free_energy(self, v: np.ndarray | pd.DataFrame) -> np.ndarray: ...
     @torch.no_grad()
-    def free_energy(self, v: Any) -> Any:
+    def free_energy(self, v: Points | pd.DataFrame) -> Points:
         r"""Compute the free energy :math:`F(v) = -\log p(v) - \log Z`, in which the latents are summed out.
 
         It ranks examples where log Z is unknown: outliers have high energies. If columns are standardised, the density
@@ -405,7 +391,7 @@ class TrainedRun:
     @property
     def _log_likelihood_metric(self) -> LogLikelihood:
         node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
-        return LogLikelihood() if node is None else instantiate(node, "log_likelihood", self.packages)
+        return instantiate(node, "log_likelihood", self.packages) or LogLikelihood()
 
     def log_partition(self) -> tuple[float, float]:
         """Compute log Z and its standard error, in nats, for the current parameters.
@@ -421,14 +407,10 @@ class TrainedRun:
         key = digest(energy)
         if key not in self._log_z:
             metric = self._log_likelihood_metric
-            log_z = None
-            estimate = None
-            how = metric.estimator(energy, self.posterior)
-            if energy is not None and (isinstance(energy, MarginalEnergy) or how == OWN):
-                generator = self._generator(self.method.seed, "test", "log_likelihood")
-                # quadrature starts from the bounding box of the examples
-                v = self._seen("test") if how == QUADRATURE else None
-                log_z, estimate = metric.log_partition(energy, generator, v, self.posterior)
+            generator = self._generator(self.method.seed, "test", "log_likelihood")
+            # quadrature starts from the bounding box of the examples
+            v = self._seen("test") if metric.estimator(energy, self.posterior) == QUADRATURE else None
+            log_z, estimate = metric.log_partition(cast(Energy, energy), generator, v, self.posterior)
             if log_z is None:
                 raise ConfigError(
                     f"{type(self.method).__name__} with {type(energy).__name__} has no likelihood: it needs a "
@@ -437,12 +419,8 @@ class TrainedRun:
             self._log_z[key] = log_z, 0.0 if estimate is None else estimate.standard_error
         return self._log_z[key]
 
-    @overload
-    def log_likelihood(self, v: Tensor, *, seed: int = 0) -> Tensor: ...
-    @overload
-    def log_likelihood(self, v: np.ndarray | pd.DataFrame, *, seed: int = 0) -> np.ndarray: ...
     @torch.no_grad()
-    def log_likelihood(self, v: Any, *, seed: int = 0) -> Any:
+    def log_likelihood(self, v: Points | pd.DataFrame, *, seed: int = 0) -> Points:
         r"""Compute the log-likelihood of each point in nats, :math:`\log p(v) = -F(v) - \log Z`.
 
         A model that knows the noise level has its own log Z, at its largest level: see

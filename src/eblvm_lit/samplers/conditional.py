@@ -143,11 +143,9 @@ def draw_between(
     """
     parts = [interpolate(corners, n) for corners in latents]
     h = torch.cat(parts)
-    if images is None:
-        v = draw_visible(sampler, energy, h, seed=seed, samples=[0] * len(h), on_step=on_step)
-    else:
-        start = torch.cat([interpolate(corners, n) for corners in images])
-        v = draw_visible(sampler, energy, h, seed=seed, start=start, on_step=on_step)
+    start = None if images is None else torch.cat([interpolate(corners, n) for corners in images])
+    samples = [0] * len(h) if images is None else None
+    v = draw_visible(sampler, energy, h, seed=seed, samples=samples, start=start, on_step=on_step)
     return list(v.split([len(part) for part in parts]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from pydantic import NonNegativeInt, PositiveInt
@@ -246,12 +246,14 @@ class LogLikelihood(
             over_examples = float(log_p.std(correction=0)) / math.sqrt(len(v))
             found = {"log_likelihood": float(log_p.mean()), "log_likelihood_error_over_examples": over_examples}
         elif isinstance(energy, MarginalEnergy | BinaryEnergy):
-            model = in_float64(energy)
-            bounded = isinstance(model, DeepBoltzmannMachine)
-            free_energy = model.free_energy_bound if bounded else cast(MarginalEnergy, model).free_energy
+            model = cast(Any, in_float64(energy))
+            free_energy = model.free_energy_bound if isinstance(model, DeepBoltzmannMachine) else model.free_energy
             found = mean_over_rows(lambda x: {"log_likelihood": -free_energy(x) - log_z}, v.double(), rows=1000)
         else:
-            mean, error = self._mean_free_energy(energy, v, generator)
+            ais = cast(HamiltonianAIS, self.hamiltonian_ais)
+            # two estimates of F for each of the first examples, as many as there are chains
+            twice = torch.cat([v[: ais.n_chains]] * 2)
+            mean, error = jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
             found = {"log_likelihood": -mean - log_z}
         if estimate is not None:
             if how == MOVES:
@@ -261,12 +263,6 @@ class LogLikelihood(
             error = float(method.parts.log_z) - log_z
             found |= dict(zip(LEARNED, (log_z + error, error, found["log_likelihood"] - error), strict=True))
         return found
-
-    def _mean_free_energy(self, energy: Energy, v: Tensor, generator: torch.Generator) -> tuple[float, float]:
-        """Estimate the mean free energy of the first ``hamiltonian_ais.n_chains`` examples, and its standard error."""
-        ais = cast(HamiltonianAIS, self.hamiltonian_ais)
-        twice = torch.cat([v[: ais.n_chains]] * 2)
-        return jackknife(*ais.free_energy(energy, twice, generator).chunk(2))
 
     def log_partition(
         self,
@@ -287,14 +283,15 @@ class LogLikelihood(
             log Z, and the whole estimate if importance sampling is used, else None. Two None if log Z can be
             neither computed nor estimated.
         """
-        how = self.estimator(energy, posterior)
-        if how == OWN:
-            estimate = self.own.estimate(cast(AtLevel, energy), cast(PosteriorAtLevel, posterior), generator)
-            return estimate.log_z, estimate
-        return self._log_partition(how, energy, generator, v)
+        return self._log_partition(self.estimator(energy, posterior), energy, generator, v, posterior)
 
     def _log_partition(
-        self, how: str | None, energy: Energy, generator: torch.Generator, v: Tensor | None
+        self,
+        how: str | None,
+        energy: Energy,
+        generator: torch.Generator,
+        v: Tensor | None,
+        posterior: Posterior | None = None,
     ) -> tuple[float, AISEstimate | None] | tuple[None, None]:
         if how is None or (v is None and how in (QUADRATURE, MOVES)):
             return None, None
@@ -303,6 +300,8 @@ class LogLikelihood(
             return cast(VisibleQuadrature, self.quadrature).log_partition(marginal, cast(Tensor, v).double()), None
         if how == MOVES:
             estimate = cast(HamiltonianAIS, self.hamiltonian_ais).estimate(energy, cast(Tensor, v), generator)
+        elif how == OWN:
+            estimate = self.own.estimate(cast(AtLevel, energy), cast(PosteriorAtLevel, posterior), generator)
         elif how == SWEEPS:
             estimate = self.ais.estimate(cast(GRBM | BinaryEnergy, energy), generator, v)
         else:
