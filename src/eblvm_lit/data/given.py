@@ -98,12 +98,8 @@ def _stacked(given: Dataset, name: str) -> Given:
         # A map-style Dataset is indexed up to its length, because it need not raise an IndexError at its end. An
         # iterable Dataset has no length.
         found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
-        if not found:
-            raise ConfigError(f"{name} is a Dataset without items.")
         items = [item if isinstance(item, tuple | list) else (item,) for item in found]
         columns = [[row[j] for row in items] for j in range(min(2, min(map(len, items))))]
-    if not columns:
-        raise ConfigError(f"The items of {name} are empty.")
     values, *labels = [_column(column, name) for column in columns[:2]]
     return Given(values, labels[0] if labels else None)
 

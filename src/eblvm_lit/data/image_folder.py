@@ -170,17 +170,12 @@ class ImageFolder(ImageDataModule):
         stamps = stamps_of([page.path for page in pages])
         shape = self.image_shape
         key = fingerprint(VERSION, stamps, [page.page for page in pages], shape, self.crop, self._white)
-        converted = []
         target = self._prepared / f"{Path(self._name).name[:50]}_{'x'.join(map(str, shape))}_{key}.npy"
-        decode = functools.partial(self._decode, converted=converted)
         try:
-            images = decode_once(target, lambda: pages, decode, shape, len(pages))
+            images = decode_once(target, lambda: pages, self._decode, shape, len(pages))
         except DamagedImagesError as error:
             advice = "mend {} or take {} out, or set data.skip_damaged=true, which leaves damaged files out"
             raise DamagedImagesError(error.paths, advice) from error
-        if converted:
-            text = "%d of %d images in %s were converted to %s images of 8 bits."
-            log.info(text, len(converted), len(pages), self._name, CHANNELS[shape[0]])
         (n_train, n_val, n_test) = listing.counts
         sizes = [n_train + n_val, n_test]
         labels = () if listing.labels is None else torch.from_numpy(listing.labels).split(sizes)
@@ -200,12 +195,9 @@ class ImageFolder(ImageDataModule):
     def _white(self) -> float | None:
         return self.white or (max(1.0, self._listing.peak) if self._listing.peak >= 0 else None)
 
-    def _decode(self, page: Page, converted: list[Page]) -> np.ndarray:
+    def _decode(self, page: Page) -> np.ndarray:
         mode = "L" if self.image_shape[0] == 1 else "RGB"
         side = self.size or self.crop
-        with open_image(page.path, page.page) as image:
-            if image.mode != mode:
-                converted.append(page)
         crop = self.crop or (0 if side else None)
         pixels = decode_image(page.path, mode=mode, crop=crop, side=side, page=page.page, white=self._white)
         if pixels.shape != self.image_shape:
