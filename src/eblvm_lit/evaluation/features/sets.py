@@ -42,7 +42,8 @@ def collect(
     """Pass n images through a network, and collect the statistics of its features.
 
     Each of R processes computes every R-th batch; all processes return the statistics of all images. If this takes
-    long, a line tells the time and the memory after the first batch.
+    long, a line tells the time and the memory after the second batch; the first one takes longer, because it also reads
+    the data and prepares the network.
 
     Args:
         features: The network, after ``prepare``.
@@ -62,8 +63,8 @@ def collect(
     # Use the same batches as a single process does: the last digits of an image's features depend on its batch.
     batches = torch.arange(n).split(features.batch_size)[rank::size]
     with progress_bar(f"features of {features.name}", sum(map(len, batches)), visible=rank == 0) as on_step:
-        began = time.monotonic()
         for i, numbers in enumerate(batches):
+            began = time.monotonic()
             found = features.extract(fetch(numbers).to(device))
             moments.update(found.rows)
             if rows:
@@ -71,7 +72,7 @@ def collect(
             if logits:
                 classes.append(cast(Tensor, found.logits).cpu())
             on_step(len(numbers))
-            if i == rank == 0 and (seconds := (time.monotonic() - began) * len(batches)) >= LONG:
+            if i == 1 and rank == 0 and (seconds := (time.monotonic() - began) * len(batches)) >= LONG:
                 say(cost_of(features.name, n, features.dim, seconds=seconds, rows=rows))
     return FeatureSet(n, moments.gaussian(), _gather(kept) if rows else None, _gather(classes) if logits else None)
 
