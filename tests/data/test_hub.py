@@ -51,6 +51,11 @@ def test_images_and_classes_of_a_folder(pictures):
     np.testing.assert_array_equal(data.splits.test.numpy(), test)
     assert data.class_names == ("cat", "dog")
     assert data.labels.test.tolist() == [0] * 3 + [1] * 3
+    assert "WARNING" not in data.find_options()[1]
+    Image.fromarray(arrays["train", "dog"][3]).save(folder / "test" / "dog" / "again.png")
+    repeated = HubData(repo=str(folder), val_size=0.25)
+    assert "WARNING: 1 examples for testing are also for training" in repeated.find_options()[1]
+    (folder / "test" / "dog" / "again.png").unlink()
     small = HubData(repo=str(folder), size=4, channels=3)
     small.setup()
     assert tuple(small.splits.test.shape) == (6, 3, 4, 4)

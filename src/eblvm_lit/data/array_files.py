@@ -258,8 +258,8 @@ class ArrayFile(PixelData):
         return notes
 
     def _repeated(self, examples: Examples) -> list[str]:
-        """Return a warning if validation or test examples are also training examples."""
-        if self.train is None and self.split_column is None:
+        """Return a warning if validation or test examples of given splits are also training examples."""
+        if not self._splits_are_given:
             return []
         seen = {*digests_of(examples.parts[0])}
         same = [[row for row, one in enumerate(digests_of(part)) if one in seen] for part in examples.parts[1:]]
@@ -286,6 +286,10 @@ class ArrayFile(PixelData):
     @property
     def _where(self) -> str:
         return str(self.path if self.path is not None else self.train)
+
+    @property
+    def _splits_are_given(self) -> bool:
+        return self.train is not None or self.split_column is not None
 
     def _examples(self) -> Examples:
         """Return the examples; those for training and for validation have none of the held-out classes."""

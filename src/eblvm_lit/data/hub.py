@@ -79,6 +79,10 @@ class HubData(ArrayFile):
     def _where(self) -> str:
         return self.repo
 
+    @property
+    def _splits_are_given(self) -> bool:
+        return True  # by the data set of the Hub, but for splits that it lacks
+
     def _all_examples(self) -> Examples:
         columns = None if self.columns is None else tuple(self.columns)
         source = Source(self.repo, self.name, self.revision, columns, self.label_column, self.size, self.channels)
