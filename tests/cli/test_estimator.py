@@ -91,6 +91,11 @@ def test_a_model_without_log_z_ranks_rows_and_says_so():
         model.score(x)
 
 
+def test_a_model_of_every_noise_level_has_a_density():
+    model = EBLVM(method="levels", model="harmonium", n_latents=2, max_steps=5, random_state=0).fit(X)
+    assert np.isfinite(model.score_samples(X)).all()
+
+
 def test_a_setting_that_cannot_be_used_is_a_value_error():
     with pytest.raises(ValueError, match=r"method has no option 'bidms'\. Did you mean method=bidsm\?"):
         EBLVM(method="bidms").fit(X)

@@ -158,6 +158,10 @@ def test_images_whose_sides_are_no_multiples_of_four_get_a_model_of_one_level(fi
         "ImageMLP",
     )
     assert fitting_words([*words, "method=dual"]) == ["kind=odd_images"]
+    assert fitting_words([*words, "kind=odd_images"]) == ["method=bimdsm"]
+    # train(data=...) gives the shape and the kind of the images by these words
+    given = ["data=_memory", "kind=odd_images", "data.shape=[1,17,23]", "data.train=images.npz"]
+    assert targets(composed(given).method) == ("BiSM",)
 
 
 def test_nothing_is_added_to_several_data_sets_or_files_that_cannot_be_read(files):

@@ -95,6 +95,8 @@ def test_the_command_writes_the_metrics_and_tells_an_error_in_one_sentence(words
     assert "fd_classifier" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="ERROR: The range of images is unit or symmetric, not bytes"):
         main([own[0], "images.range=bytes", *words, *OWN])
+    with pytest.raises(SystemExit, match="Images are evaluated without a checkpoint: leave ckpt= out"):
+        main([own[0], "ckpt=outputs/run", *words, *OWN])
     with pytest.raises(SystemExit, match="has no images: choose a data set of images"):
         main([own[0], "data=checkerboard"])
 

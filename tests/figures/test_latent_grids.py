@@ -4,21 +4,27 @@ import numpy as np
 import pytest
 import torch
 
+from eblvm_lit.core.noise_levels import NoiseRange
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.data.toy import Checkerboard
+from eblvm_lit.draws.choice import FittingSampler, as_sampler
 from eblvm_lit.draws.masks import LeftHalf
 from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
 from eblvm_lit.energies.grbm import GRBM
+from eblvm_lit.energies.noise_conditional import NoiseConditionalFreeEnergy
 from eblvm_lit.figures.conditional_grid import Conditional
 from eblvm_lit.figures.examples import labelled_examples
 from eblvm_lit.figures.image_grid import tile
 from eblvm_lit.figures.inpainting_grid import GREY, Inpainting
 from eblvm_lit.figures.interpolation_grid import Interpolation
 from eblvm_lit.posteriors.gaussian import LinearGaussianPosterior
+from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.conditional import draw_between, draw_visible
+from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from eblvm_lit.samplers.sample_noise import SampleNoise
 from helpers.annealing import few
+from helpers.known_mixture import Zero
 from helpers.models import generator
 from helpers.stand_in import StandIn, loaded
 
@@ -91,6 +97,20 @@ def test_inpainting_shows_images_what_is_kept_and_completions():
     labels = [text.get_text() for text in figure.axes[0].texts]
     assert labels == ["image", "known pixels", "completion 1", "completion 2", "completion 3"]
     assert [text.get_position()[1] for text in figure.axes[0].texts] == [3.5, 12.5, 21.5, 30.5, 39.5]
+
+
+def test_a_model_of_every_noise_level_completes_images_by_the_flow_and_has_no_samples_of_given_latents():
+    method, data, g = digits()
+    levels = NoiseRange(mean=0.3, std=0.4)
+    method.energy = NoiseConditionalFreeEnergy(energy=Zero(65), v_shape=[64], noise_range=levels).of_data()
+    chosen = FittingSampler(dynamics=AnnealedLangevin())
+    flow = as_sampler(ProbabilityFlow(), method.energy)
+    boards = []
+    for sampler in (chosen, flow):
+        figure = Inpainting(sampler=sampler, mask=LeftHalf(), n=2, n_completions=2).draw(method, data, g)
+        boards.append(image_of(figure.axes[0]))
+    np.testing.assert_array_equal(*boards)
+    assert not any(picture(sampler=chosen).applies(method, data) for picture in (Conditional, Interpolation))
 
 
 PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpainting(sampler=few(), mask=LeftHalf())]

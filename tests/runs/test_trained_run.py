@@ -183,6 +183,18 @@ def test_samples_of_a_generator_need_no_gradient():
     assert not v.requires_grad
 
 
+def test_a_folder_is_loaded_with_the_checkpoint_of_its_metrics(tmp_path):
+    # with this learning rate the second validation is the worse one, and so the best checkpoint is not the last
+    words = [*SHORT, "method=bidsm", "n_validations=2", "optimizer.lr=5", "test_checkpoint=best"]
+    trained = eblvm_lit.train([*words, f"run_dir={tmp_path}/run"])
+    run = eblvm_lit.load(trained.folder)
+    assert trained.iteration == run.iteration == 10
+    assert eblvm_lit.load(trained.folder, checkpoint="last").iteration == 20
+    again = runtime.evaluate(configure(f"ckpt={run.folder}", f"run_dir={tmp_path}/again", name="evaluate"))
+    assert "test/fisher" in again
+    assert again.items() <= trained.metrics.items()
+
+
 def test_a_folder_and_a_checkpoint_load_alike_and_are_evaluated(trained, tmp_path):
     files = trained.folder, trained.folder / "checkpoints" / "last.ckpt"
     for run in map(eblvm_lit.load, files):

@@ -148,9 +148,8 @@ def train(
     if not any(word.startswith(("run_dir=", "hydra.run.dir=")) for word in words):
         cfg.run_dir = str(new_folder(cfg.run_dir))
     folder = cfg.run_dir
-    which = "best" if cfg.test_checkpoint == "best" else "last"
     packages = import_packages(cfg.allow_packages, config_dir)
     # restore the caller's random states afterwards, because a run seeds torch, NumPy and Python
     with isolate_rng(), nullcontext() if given is None else given.stored_in(Path(folder)):
         run.train(cfg, {"overrides": words})
-    return load(folder, checkpoint=which, allow_packages=packages, cache_dir=cfg.cache_dir)
+    return load(folder, allow_packages=packages, cache_dir=cfg.cache_dir)

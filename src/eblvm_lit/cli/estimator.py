@@ -26,6 +26,7 @@ __all__ = ["EBLVM"]
 QUIET = (
     *("callbacks=training_only", "callbacks.progress=null", "callbacks.figures=null", "logger=none", "summary=false"),
     *("trainer.enable_progress_bar=false", "trainer.accelerator=cpu", "n_validations=1", "test_checkpoint=last"),
+    "eval_weights=raw",  # callbacks=training_only keeps no moving averages of the parameters
 )
 # Settings for tables with any number of columns: a learning rate at which a few thousand iterations suffice, and noise
 # that is small relative to the columns' standard deviations, because the model learns the density of the noisy rows.

@@ -72,12 +72,14 @@ def fitting(
             "kind=points has settings of its own model, and this method needs another model: use kind=vectors."
         )
     given = any(cfg.data.get(source) is not None for source in ("path", "train", "repo"))
-    if given and choices.get("kind") is None and cfg.data.get("shape", "known") is None:
+    if given and cfg.data.get("shape", "known") is None:
         from eblvm_lit.data.base import ArrayDataModule  # this import takes seconds, and most runs do not need it
-        from eblvm_lit.data.kinds import kind_of
         from eblvm_lit.runs.instantiate import instantiate, packages_of
 
         shape = instantiate(cfg.data, "data", packages_of(cfg), ArrayDataModule).event_shape
+    if shape is not None and choices.get("kind") is None:
+        from eblvm_lit.data.kinds import kind_of
+
         kind = kind_of(shape)
         method_chooses_model = typed and any(cfg.method_models.values())
         if kind == "points" and (method_chooses_model or any(word.startswith("model=") for word in overrides)):
@@ -86,7 +88,7 @@ def fitting(
         words = [f"kind={kind}"]
         cfg = compose_again(words)
         choices = {**choices, "model": None}  # chosen by the kind, and so not by the method
-    shape = cfg.sizes.v_shape if shape is None else shape
+    shape = shape or cfg.data.get("shape") or cfg.sizes.v_shape
     if cfg.data.get("flatten", False):
         shape = [math.prod(side or 1 for side in shape)]
     if model := own_model(cfg, choices, overrides, shape):

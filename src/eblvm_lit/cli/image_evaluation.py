@@ -72,6 +72,8 @@ def evaluate_images(
         True
     """
     words = [overrides] if isinstance(overrides, str) else [*overrides]
+    if any(word.startswith("ckpt=") for word in words):
+        raise ConfigError("Images are evaluated without a checkpoint: leave ckpt= out, or images= to evaluate the run.")
     chosen = any(word.lstrip("+~").startswith(GROUP) for word in words)
     cfg = composed([*words, *([] if chosen else [f"{GROUP}=images"])], config_dir=config_dir)
     adapt(cfg)

@@ -12,7 +12,7 @@ from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.generator import GeneratedImages
 from eblvm_lit.energies.base import Energy, is_movable
-from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
+from eblvm_lit.energies.noise_conditional import knows_every_level
 from eblvm_lit.methods.base import Method
 from eblvm_lit.samplers.annealed_langevin import AnnealedLangevin
 from eblvm_lit.samplers.dynamics import Dynamics
@@ -70,7 +70,7 @@ class FittingSampler(Sampler):
         They are the probability flow for a model of every noise level, Gibbs sampling if p(h|v) and p(v|h) can be
         sampled, plain Langevin dynamics for other models of points, and otherwise those of this sampler.
         """
-        if isinstance(energy, AtLevel | MarginalAtLevel):
+        if knows_every_level(energy):
             return as_sampler(ProbabilityFlow(), energy)
         if Gibbs.supports(energy):
             return as_sampler(Gibbs(n_steps=self.n_steps), energy)

@@ -27,6 +27,7 @@ __all__ = [
     "NoiseConditionalEnergy",
     "NoiseConditionalExactLatents",
     "NoiseConditionalFreeEnergy",
+    "knows_every_level",
 ]
 
 
@@ -310,3 +311,14 @@ class ExactLatentsAtLevel(MarginalAtLevel, ExactLatentEnergy):
     def latent_mean(self, v: Tensor) -> Tensor:
         """Compute the posterior mean E[h|v] at this level, shape (B, H), for v (B, *event)."""
         return self.every_level.latent_mean(at_level(v, self.level))
+
+
+def knows_every_level(energy: Energy | None) -> bool:
+    """Return whether an energy is that of the data in a model of every noise level.
+
+    Example:
+        >>> from eblvm_lit.energies.grbm import GRBM
+        >>> knows_every_level(GRBM(v_dim=2, h_dim=3))
+        False
+    """
+    return isinstance(energy, AtLevel | MarginalAtLevel)

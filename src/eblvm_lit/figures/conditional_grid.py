@@ -11,6 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.draws.coding import encode
+from eblvm_lit.energies.noise_conditional import knows_every_level
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
 from eblvm_lit.figures.image_grid import image_grid
@@ -63,8 +64,12 @@ class Conditional(Picture):
         self.labels = labels
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs images, and a method with a posterior or an encoder."""
-        return encodes_images(method, data)
+        """Return whether the figure can be drawn: it needs images, and a method with a posterior or an encoder.
+
+        Models of every noise level have no such figure: their latents belong to one noise level, and no chain that
+        passes through all levels can keep them.
+        """
+        return encodes_images(method, data) and not knows_every_level(method.parts.energy)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw the figure; see :meth:`Picture.draw`."""

@@ -10,8 +10,10 @@ from pydantic import PositiveInt
 
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
+from eblvm_lit.draws.choice import FittingSampler
 from eblvm_lit.draws.coding import encode
 from eblvm_lit.draws.masks import Mask
+from eblvm_lit.energies.noise_conditional import knows_every_level
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images
 from eblvm_lit.figures.image_grid import image_grid, label_rows
@@ -35,7 +37,8 @@ class Inpainting(Picture):
     Reference: Bao et al. 2021, code; Li et al. 2019.
 
     Args:
-        sampler: The sampler that draws the missing pixels.
+        sampler: The sampler that draws the missing pixels. For a model of every noise level, a
+            :class:`~eblvm_lit.draws.choice.FittingSampler` chooses the probability flow.
         mask: The mask that decides which pixels are known.
         n: Number of images.
         n_completions: Number of completions of each image.
@@ -95,9 +98,12 @@ class Inpainting(Picture):
         h = None
         if self.latents == "posterior":
             h = encode(method.parts, v).repeat(self.n_completions, 1)
-        with progress_bar("inpainting", len(given[0]) * self.sampler.dynamics.n_steps) as on_step:
+        sampler = self.sampler
+        if isinstance(sampler, FittingSampler) and knows_every_level(method.parts.energy):
+            sampler = sampler.fitting(method.parts.energy, images=True)
+        with progress_bar("inpainting", len(given[0]) * sampler.dynamics.n_steps) as on_step:
             full = inpaint(
-                self.sampler,
+                sampler,
                 method.parts.energy,
                 *given,
                 seed=seed,

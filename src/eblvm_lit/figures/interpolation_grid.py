@@ -10,6 +10,7 @@ from torch import Tensor
 from eblvm_lit.core.seeding import derive_seed
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.draws.coding import decode, encode, reconstructs
+from eblvm_lit.energies.noise_conditional import knows_every_level
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.figures.base import Picture
 from eblvm_lit.figures.examples import encodes_images, labelled_examples
@@ -91,10 +92,14 @@ class Interpolation(Picture):
         self.rho = rho
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs images, a posterior or an encoder, and E(v, h) or G(h)."""
+        """Return whether the figure can be drawn: it needs images, a posterior or an encoder, and E(v, h) or G(h).
+
+        Models of every noise level have no such figure: their latents belong to one noise level, and no chain that
+        passes through all levels can keep them.
+        """
         if self.sampler is None:
             return data.image_shape is not None and reconstructs(method.parts)
-        return encodes_images(method, data)
+        return encodes_images(method, data) and not knows_every_level(method.parts.energy)
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
         """Draw the figure; see :meth:`Picture.draw`."""

@@ -11,7 +11,7 @@ from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import draws_of
 from eblvm_lit.draws.generator import GeneratedImages
-from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
+from eblvm_lit.energies.noise_conditional import knows_every_level
 from eblvm_lit.figures.base import Picture, new_figure, plane, window_in_units
 from eblvm_lit.figures.image_grid import image_grid
 from eblvm_lit.figures.style import COLOURS
@@ -105,6 +105,6 @@ class Samples(Picture):
         if data.image_shape is None or draws is None:
             return draws
         energy = method.parts.energy
-        quick = Gibbs.supports(energy) or isinstance(energy, AtLevel | MarginalAtLevel)
+        quick = Gibbs.supports(energy) or knows_every_level(energy)
         takes_minutes = isinstance(draws, ChainDraws) and not quick
         return None if takes_minutes and not self.deep_images else draws.of_means() or draws

@@ -37,9 +37,11 @@ __all__ = [
 
 
 def quiet() -> None:
-    """Hide Lightning's tips about devices, two deprecation warnings, and Pillow's warning about large images."""
+    """Hide Lightning's tips about devices, deprecation warnings, and Pillow's warning about large images."""
     logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*(treespec.*|broadcast_buffers. is )deprecated", category=FutureWarning)
+    # of Lightning and of torch's own modules
+    deprecated = ".*(treespec.*|broadcast_buffers. is |torch.jit.script. is )deprecated"
+    warnings.filterwarnings("ignore", message=deprecated, category=FutureWarning)
     # ignoring the warning is safe, because Pillow raises an error for images that are far too large
     warnings.filterwarnings("ignore", message=".*decompression bomb")
 

@@ -15,7 +15,7 @@ from eblvm_lit.runs.instantiate import import_packages, instantiate
 from eblvm_lit.runs.sharing import WEIGHTS, download, read_pretrained
 from eblvm_lit.runs.stored_config import stored_config
 from eblvm_lit.runs.trained_run import TrainedRun
-from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore
+from eblvm_lit.training.checkpoint_io import checkpoint_file, load_checkpoint, restore, tested_checkpoint
 from eblvm_lit.utils.command_line import nearest
 from eblvm_lit.utils.torch_settings import find_device
 
@@ -27,7 +27,7 @@ PRETRAINED = Path(__file__).parents[1] / "pretrained"
 def load(
     path: str | Path,
     *,
-    checkpoint: str = "last",
+    checkpoint: str | None = None,
     device: str | int | torch.device = "cpu",
     eval_weights: str | None = None,
     allow_packages: Sequence[str] = (),
@@ -42,7 +42,8 @@ def load(
 
     Args:
         path: A folder, a checkpoint, or the name of a trained model if no such path exists.
-        checkpoint: The checkpoint of a run's folder, ``last`` or ``best``.
+        checkpoint: The checkpoint of a run's folder, ``last`` or ``best``; None for the one that was tested, to which
+            the run's final metrics belong.
         device: The device of the model: a device of torch, ``gpu``, or ``auto`` for a GPU if there is one.
         eval_weights: ``raw`` for the parameters or ``ema`` for their moving averages; as in the run if not given.
         allow_packages: Your own packages that the configuration may name.
@@ -62,10 +63,11 @@ def load(
     device = find_device(device)
     shipped = PRETRAINED / str(path)
     path = shipped if shipped.is_dir() and not Path(str(path)).exists() else Path(str(path))
-    if not any(file.is_file() for file in (path, path / WEIGHTS, path / "checkpoints" / f"{checkpoint}.ckpt")):
+    named = f"{checkpoint or 'last'}.ckpt"
+    if not any(file.is_file() for file in (path, path / WEIGHTS, path / "checkpoints" / named)):
         names = sorted(folder.name for folder in PRETRAINED.iterdir() if folder.is_dir())
         raise DataError(
-            f"There is no checkpoint at {path}: name one, the folder of a run with checkpoints/{checkpoint}.ckpt, that "
+            f"There is no checkpoint at {path}: name one, the folder of a run with checkpoints/{named}, that "
             f"of a model with {WEIGHTS}, or one of {', '.join(names)}."
             + (f" Did you mean {near}?" if (near := nearest(str(path), names)) else "")
         )
@@ -74,7 +76,7 @@ def load(
         content = read_pretrained(path)
         folder = None
     else:
-        file = checkpoint_file(path, checkpoint)
+        file = tested_checkpoint(path) if checkpoint is None else checkpoint_file(path, checkpoint)
         content = load_checkpoint(file)
         folder = file.parent.parent if (file.parent.parent / "config.yaml").is_file() else None
     run_dir = file.parent if folder is None else folder

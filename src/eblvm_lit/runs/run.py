@@ -20,7 +20,7 @@ from eblvm_lit.runs.settings import adapt, check_config
 from eblvm_lit.runs.start import choose_device, choose_precision, keep_records, start
 from eblvm_lit.runs.stored_config import stored_config
 from eblvm_lit.training.callbacks.start_checks import refuse_processes
-from eblvm_lit.training.checkpoint_io import load_checkpoint
+from eblvm_lit.training.checkpoint_io import load_checkpoint, tested_checkpoint
 from eblvm_lit.training.loggers.base import logging_to, upload_checkpoints
 from eblvm_lit.training.processes import claimed_by_run, run_in_processes
 from eblvm_lit.utils.command_line import typed_command
@@ -104,7 +104,7 @@ def evaluate(cfg: DictConfig) -> dict[str, float]:
     quiet()
     if OmegaConf.is_missing(cfg, "ckpt"):
         raise ConfigError("Name a checkpoint: python evaluate.py ckpt=outputs/DATE/TIME/checkpoints/last.ckpt")
-    checkpoint = load_checkpoint(cfg.ckpt)
+    checkpoint = load_checkpoint(tested_checkpoint(cfg.ckpt))
     folder = prepare_folder(cfg.run_dir)
     stored = stored_config(checkpoint["eblvm_lit"]["config"], cfg)
     with claimed(folder):

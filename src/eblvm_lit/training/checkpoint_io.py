@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from eblvm_lit import __version__
@@ -16,7 +17,15 @@ from eblvm_lit.utils.io import write_whole
 from eblvm_lit.utils.moved import with_present_names
 from eblvm_lit.utils.untrusted import read_tensors, refuse_endless
 
-__all__ = ["AVERAGES", "AtomicCheckpointIO", "checkpoint_file", "copy_checkpoint", "load_checkpoint", "restore"]
+__all__ = [
+    "AVERAGES",
+    "AtomicCheckpointIO",
+    "checkpoint_file",
+    "copy_checkpoint",
+    "load_checkpoint",
+    "restore",
+    "tested_checkpoint",
+]
 
 # The key of a checkpoint under which callbacks=ema stores the moving averages, as a dict with the keys of state_dict.
 AVERAGES = "averages"
@@ -41,6 +50,20 @@ def checkpoint_file(path: str | Path, which: str = "last") -> Path:
     if not file.is_file():
         raise DataError(f"There is no checkpoint at {file}; name a file, or the folder of a run.")
     return file
+
+
+def tested_checkpoint(path: str | Path) -> Path:
+    """Return the path of the checkpoint to which the final metrics of a run belong, given the folder of the run.
+
+    It is ``best`` if the run was configured with ``test_checkpoint=best`` and has come to its first validation, and
+    otherwise ``last``. The path of a file is returned unchanged.
+
+    Raises:
+        DataError: If there is no such checkpoint.
+    """
+    settings = Path(path) / "config.yaml"
+    is_best = settings.is_file() and OmegaConf.load(settings).get("test_checkpoint") == "best"
+    return checkpoint_file(path, "best" if is_best and (Path(path) / "checkpoints" / "best.ckpt").is_file() else "last")
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
