@@ -14,6 +14,7 @@ from eblvm_lit.data.base import Splits
 from eblvm_lit.data.digits import Digits
 from eblvm_lit.errors import ConfigError, DataError, EblvmError
 from eblvm_lit.methods.base import Method
+from eblvm_lit.runs.build import build
 from eblvm_lit.training.callbacks.nonfinite import NonFiniteError
 from eblvm_lit.training.checkpoint_io import load_checkpoint
 from helpers.image_files import write_frey
@@ -48,6 +49,8 @@ def trained(tmp_path_factory):
         (["callbacks.checkpoints.monitor=val/log_z"], r"callbacks\.checkpoints\.mode"),
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat.*http"),
         (["hypergradient=penalty", "method.n_unroll=3"], r"n_unroll.*hypergradient"),
+        (["data=cifar10", "model=grbm"], r"add data\.flatten=true sizes\.v_shape=\[3072\]"),
+        (["data=array", "data.path=/"], r"/ is a folder: .* data=image_folder data\.path=/"),
     ],
 )
 def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrides, named, tmp_path):
@@ -57,9 +60,23 @@ def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrid
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_a_file_in_place_of_a_data_set_is_told_the_word_for_it():
-    with pytest.raises(EblvmError, match=r"is a file, and no option: write data=array data\.path=points\.npy"):
-        composed(["data=points.npy"])
+@pytest.mark.parametrize("path", ["points.npy", "mine/points.npy", "/tmp/mine/points.npy"])
+def test_a_file_in_place_of_a_data_set_is_told_the_word_for_it(path):
+    with pytest.raises(EblvmError, match=f"is a file, and no option: write data=array data.path={path} "):
+        composed([f"data={path}"])
+
+
+@pytest.mark.parametrize("method", ["bidsm", "dsm", "cd"])
+@pytest.mark.parametrize("model", ["noise_conditional", "harmonium"])
+def test_a_model_of_every_level_is_told_with_the_methods_that_train_it(method, model):
+    with pytest.raises(ConfigError, match=r"takes the noise level as an input beside v, .* method=levels, dual"):
+        build(composed([f"method={method}", f"model={model}"]))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_told_with_the_word_for_the_cpu(tmp_path):
+    with pytest.raises(EblvmError, match=r"^trainer: .*Choose trainer\.accelerator=cpu\."):
+        train(tmp_path / "run", "method=dsm", "trainer.accelerator=gpu")
 
 
 # --- data and checkpoints ---------------------------------------------------------------------------------
@@ -177,6 +194,10 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
         ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
         ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
         ("metod=dsm", "Did you mean method=dsm?"),
+        ("dsm", "'dsm' is not of the form NAME=VALUE. Did you mean method=dsm?"),
+        ("seed=3 nothing", "'nothing' is not of the form NAME=VALUE. (in"),
+        ("metrics=likelihood", "Did you mean evaluation@callbacks.evaluation.metrics=likelihood?"),
+        ("data.path=x.npy", "There is no key 'data.path' for this data set: it belongs to data=array"),
         # 0.01 is no option of the group optimizer, so that no other word is suggested
         ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
         ("logger=true", "logger needs the name of an option, not true: csv, mlflow, none,"),
@@ -232,6 +253,7 @@ def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
         ("train.py", ["logger=true"], "logger needs the name of an option, not true: csv"),
         ("train.py", ["method=bidsm", "method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
+        ("evaluate.py", ["data=mnist"], "a run has its own data, .* only together with images=PATH"),
     ],
 )
 def test_the_command_line_ends_with_a_sentence_and_a_failure(script, words, named, tmp_path):

@@ -42,6 +42,7 @@ def test_floats_are_in_the_range_that_is_named_and_clamped_to_it():
             "colour images of 32 x 32 pixels, and MNIST has",
         ),
         (np.zeros((2, 32, 32)), COLOUR, "grey images of 32 x 32 pixels, and CIFAR10 has colour images"),
+        ("/nowhere", GREY, "There is no file or folder /nowhere"),
         (np.zeros((2, 5)), GREY, "images holds vectors of 5 values, which are not grey images of 32 x 32 pixels"),
     ],
 )

@@ -55,10 +55,11 @@ def composed(overrides: Sequence[str] = (), *, config_dir: str | Path | None = N
     if config_dir is not None and not Path(config_dir).is_dir():
         raise ConfigError(f"config_dir={config_dir} is not a folder: give the folder of your configurations.")
     search = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    typed = overrides
     overrides = [*overrides, *fitting_words(overrides)]
-    cfg = _compose("config", overrides, search)
+    cfg = _compose("config", overrides, search, typed)
     choices = OmegaConf.select(cfg, "hydra.runtime.choices")
-    cfg = fitted(cfg, choices, overrides, lambda more: _compose("config", [*overrides, *more], search))
+    cfg = fitted(cfg, choices, overrides, lambda more: _compose("config", [*overrides, *more], search, typed))
     folder = OmegaConf.select(cfg, "hydra.run.dir")
     with open_dict(cfg):
         del cfg["hydra"]
@@ -77,7 +78,7 @@ def sampler_config(overrides: Sequence[str]) -> dict[str, Any]:
     """
     if other := [word for word in overrides if not word.lstrip("+~").startswith("sampler")]:
         raise ConfigError(f"{other[0]} cannot be set here: only the sampler can be chosen, by sampler=NAME.")
-    sampler = _compose("evaluate", [*overrides, "ckpt=none"]).sampler
+    sampler = _compose("evaluate", [*overrides, "ckpt=none"], (), overrides).sampler
     if sampler is None:
         raise ConfigError("The settings of a sampler need its name, too: add sampler=NAME.")
     return cast(dict[str, Any], OmegaConf.to_container(sampler))
@@ -91,12 +92,13 @@ def _words(overrides: Any) -> list[str]:
     return list(words)
 
 
-def _compose(name: str, overrides: Sequence[str], search: Sequence[str] = ()) -> DictConfig:
+def _compose(name: str, overrides: Sequence[str], search: Sequence[str], typed: Sequence[str]) -> DictConfig:
+    """Compose a configuration; an error names only the overrides that were typed."""
     try:
         with composing():
             return compose(name, [*search, *overrides], return_hydra_config=True)
     except (HydraException, ValueError) as error:
-        raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(overrides)})") from None
+        raise ConfigError(f"{sentence(error, name, overrides)} (in {' '.join(typed)})") from None
 
 
 def train(

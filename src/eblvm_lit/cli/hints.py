@@ -61,13 +61,18 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     if isinstance(error, OverrideParseException) and re.match(r"[^=]+=[^=\[{(\"'].*[=/]", error.override):
         key, _, value = error.override.partition("=")
         return f"{error.override} cannot be read: its value needs quotes. In bash, write {pasteable(key, value)}"
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        word = error.override
+        group = next((group for group in ("method", "data", "model") if word in options_of(group)), None)
+        return f"{word!r} is not of the form NAME=VALUE.{_hint(group, word, config_name, overrides)}"
     if isinstance(error, ValueError):  # Hydra's error for a group whose value is a number, a boolean or null
         return _no_name(overrides)
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group = match[1]
         option = match[2]
-        if group == "data" and option.rpartition(".")[2] in FILES:
-            return f"data={option} is a file, and no option: write data=array data.path={option}"
+        if group.partition("/")[0] == "data" and option.rpartition(".")[2] in FILES:
+            path = f"{group}/{option}".removeprefix("data/")
+            return f"data={path} is a file, and no option: write data=array {pasteable('data.path', path)}"
         # files whose names begin with _ are not options, but are included by options
         options = [name for name in match[3].split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
@@ -98,10 +103,16 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
         return f"{key} is not accepted: use {NOT_TAKEN[name]}."
     if name in TAKEN:
         return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
+    if key == "data.path":
+        return "There is no key 'data.path' for this data set: it belongs to data=array and data=image_folder."
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
     if known.get(key, key) == key and (conf_folder() / key).is_dir():
+        if config_name == "evaluate":
+            images = " evaluate.py takes data= only together with images=PATH." if key == "data" else ""
+            return f"{key}={value}: a run has its own {key}, so leave it out.{images}"
         return f"{key}={value}: this method and model have no {key}. Leave it out, or choose others."
-    hint = _hint(known.get(nearest(key, known) or ""), value, config_name, overrides)
+    name = nearest({"metrics": "evaluation"}.get(key, key), known)
+    hint = _hint(known.get(name or ""), value, config_name, overrides)
     return f"There is no key {key!r}.{hint or ' --cfg job shows all keys.'}"
 
 

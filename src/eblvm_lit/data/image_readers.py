@@ -64,6 +64,8 @@ def given_images(
     if isinstance(given, str | Path):
         where = str(given)
         path = Path(given).expanduser()
+        if not path.exists():
+            raise DataError(f"There is no file or folder {path}.")
         values = _decoded(path) if path.is_dir() else read(path, Names(key)).values
     else:
         values = examples_in(given, where).values

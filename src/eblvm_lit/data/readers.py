@@ -78,6 +78,8 @@ def read(path: Path, names: Names | None = None) -> Table:
         ...
         eblvm_lit.errors.DataError: .../points.csv: row 0, column kind is 'a', and no number: ...
     """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: for a folder of images, use data=image_folder data.path={path}")
     if path.suffix.lower() not in READERS:
         raise DataError(f"{path} is no file of a known format ({', '.join(READERS)}): convert it to one of them.")
     if not path.is_file():

@@ -75,16 +75,33 @@ def build(cfg: DictConfig, packages: Sequence[str] = ()) -> Parts:
     data.max_examples = cfg.get("max_examples")
     method = instantiate(cfg.method, "method", packages, Method)
     if method.event_shape != data.event_shape:
-        raise ConfigError(
-            f"The model takes v of shape {method.event_shape}, but the data have {tuple(data.event_shape)}: "
-            "choose the model that fits the data, or set its sizes."
-        )
+        raise _unfit(method, data)
     callbacks = {
         name: instantiate(node, f"callbacks.{name}", packages, pl.Callback)
         for name, node in cfg.callbacks.items()
         if node is not None
     }
     return Parts(data, method, callbacks)
+
+
+def _unfit(method: Method, data: ArrayDataModule) -> ConfigError:
+    """Return the error of a model whose v has another shape than the data."""
+    energy = method.parts.energy
+    if hasattr(energy, "noise_range") and method.event_shape == energy.event_shape:
+        return ConfigError(
+            f"The model {type(energy).__name__} takes the noise level as an input beside v, which "
+            f"{type(method).__name__} does not give: choose method=levels, dual, bidual or vages_dual, or another "
+            "model."
+        )
+    flat = len(method.event_shape) == 1 < len(data.event_shape) and hasattr(data, "flatten")
+    remedy = (
+        f"add data.flatten=true sizes.v_shape=[{math.prod(data.event_shape)}], or choose a model of images."
+        if flat
+        else "choose the model that fits the data, or set its sizes."
+    )
+    return ConfigError(
+        f"The model takes v of shape {method.event_shape}, but the data have {tuple(data.event_shape)}: {remedy}"
+    )
 
 
 def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Logger]:
@@ -135,7 +152,9 @@ def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
             enable_model_summary=False,
         )
     except IMPOSSIBLE as error:
-        raise ConfigError(f"trainer: {_one_line(error)}") from error
+        lacking = trainer.accelerator not in ("auto", "cpu") and not torch.cuda.is_available()
+        remedy = " Choose trainer.accelerator=cpu." if lacking else ""
+        raise ConfigError(f"trainer: {_one_line(error)}{remedy}") from error
 
 
 def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
