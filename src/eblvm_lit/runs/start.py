@@ -103,7 +103,10 @@ def start(cfg: DictConfig, parts: Parts, trainer: pl.Trainer, resume_from: Path 
     if resume_from is not None:
         _resume(cfg, parts, trainer, resume_from)
     elif cfg.init_from is not None:
-        trained = load(cfg.init_from, allow_packages=cfg.allow_packages, cache_dir=cfg.cache_dir).method
+        # the last checkpoint, from which the other run would go on, and not the tested one
+        trained = load(
+            cfg.init_from, checkpoint="last", allow_packages=cfg.allow_packages, cache_dir=cfg.cache_dir
+        ).method
         _begin_with(method, trained, cfg.init_from)
     for logger in trainer.loggers:
         logger.log_hyperparams(method.description)
