@@ -110,7 +110,9 @@ def test_a_model_of_every_noise_level_completes_images_by_the_flow_and_has_no_sa
         figure = Inpainting(sampler=sampler, mask=LeftHalf(), n=2, n_completions=2).draw(method, data, g)
         boards.append(image_of(figure.axes[0]))
     np.testing.assert_array_equal(*boards)
-    assert not any(picture(sampler=chosen).applies(method, data) for picture in (Conditional, Interpolation))
+    fixed = Inpainting(sampler=chosen, mask=LeftHalf(), latents="posterior")
+    pictures = (Conditional(sampler=chosen), Interpolation(sampler=chosen), fixed)
+    assert not any(picture.applies(method, data) for picture in pictures)
 
 
 PICTURES = [Conditional(sampler=few()), Interpolation(sampler=few(), n=2), Inpainting(sampler=few(), mask=LeftHalf())]

@@ -83,8 +83,13 @@ class Inpainting(Picture):
         self.mask.prepare()
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
-        """Return whether the figure can be drawn: it needs images, and a model with F(v) or real-valued latents."""
-        encodes = self.latents != "posterior" or encodes_images(method, data)
+        """Return whether the figure can be drawn: it needs images, and a model with F(v) or real-valued latents.
+
+        With ``latents=posterior`` it also needs an encoder or a posterior, and a model of one noise level, because no
+        chain that passes through all levels can keep the latents of one.
+        """
+        fixed = encodes_images(method, data) and not knows_every_level(method.parts.energy)
+        encodes = self.latents != "posterior" or fixed
         return data.image_shape is not None and can_inpaint(method.parts.energy) and encodes
 
     def draw(self, method: Method, data: ArrayDataModule, generator: torch.Generator) -> Figure | None:
