@@ -115,6 +115,7 @@ BUILDS = [
     f"method=bidsm kind=large_images data=array data.path={{files}}/x_64.npy sizes.v_shape=[1,64,64] "
     f"evaluation@{METRICS}=images",
     "method=bidsm kind=odd_images data=array data.path={files}/x_28.npy sizes.v_shape=[1,28,28]",
+    "kind=bits data=array data.path={files}/x_28.npy sizes.v_shape=[784]",
 ]
 # The order of the callbacks. Only runs that evaluate averages of the parameters have the callback ema.
 ORDER = ["nonfinite", "ema", "curves", "evaluation", "figures", "checkpoints", "preemption", "progress"]

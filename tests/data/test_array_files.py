@@ -90,6 +90,20 @@ def test_splits_are_given_by_a_column_or_by_files_and_missing_ones_are_taken_fro
         loaded(ArrayFile(path=tmp_path / "b.csv", split_column="part"))
 
 
+def test_a_file_with_an_array_for_each_split_gives_the_splits(tmp_path):
+    x = points(60)
+    path = tmp_path / "a.npz"
+    np.savez(path, x_train=x[:40], y_train=np.arange(40), x_test=x[38:], y_test=np.arange(22))
+    data = loaded(ArrayFile(path=path, val_size=0.3))
+    assert len(data.splits.train) + len(data.splits.val) == 40
+    assert data.labels.test.tolist() == list(range(22))
+    torch.testing.assert_close(in_units(data, "test").double(), torch.from_numpy(x[38:]), atol=1e-5, rtol=0)
+    np.savez(path, x_train=x[:40], x_val=points(5, seed=1), x_test=x[38:])
+    assert "WARNING: 2 examples for testing are also for training, first row 0" in line(path=path)
+    with pytest.raises(DataError, match=r"arrays of several splits: set data\.path"):
+        loaded(ArrayFile(train=path))
+
+
 def test_rows_that_are_repeated_across_given_splits_are_named(tmp_path):
     x = points(60)
     files = {"train": saved(tmp_path / "a.npy", x[:40]), "test": saved(tmp_path / "b.npy", x[38:])}
@@ -208,6 +222,53 @@ def test_labels_follow_their_examples(tmp_path):
     words = loaded(ArrayFile(path=tmp_path / "a.csv", label_column="kind"))
     assert words.class_names == ("a", "b", "c", "d")
     assert sorted(torch.cat(list(words.labels)).unique().tolist()) == [0, 1, 2, 3]
+
+
+# ------------------------------------------------------------------ bits
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64, np.bool_, np.int64])
+def test_images_of_the_numbers_0_and_1_are_black_and_white(tmp_path, dtype):
+    x = np.random.default_rng(0).integers(0, 2, (40, 4, 4)).astype(dtype)
+    data = loaded(ArrayFile(path=saved(tmp_path / "a.npy", x), binarize="threshold", flatten=True))
+    v = torch.cat([data.as_float(part) for part in data.splits])
+    assert sorted(map(tuple, v.int().tolist())) == sorted(map(tuple, x.reshape(40, 16).astype(int).tolist()))
+
+
+def test_vectors_become_bits_without_noise_and_standardisation(tmp_path):
+    x = np.random.default_rng(0).integers(0, 2, (400, 6))
+    path = saved(tmp_path / "a.npy", x)
+    data = loaded(ArrayFile(path=path, binarize="threshold"))
+    v = torch.cat(list(data.splits))
+    assert sorted(map(tuple, v.tolist())) == sorted(map(tuple, x.tolist()))
+    assert data.unit_of_v is None
+    assert "values become bits by data.binarize=threshold" in line(path=path, binarize="threshold")
+    grey = loaded(
+        ArrayFile(
+            path=saved(tmp_path / "b.npy", np.random.default_rng(1).uniform(0.2, 0.4, (4000, 2))), binarize="stochastic"
+        )
+    )
+    bits = torch.cat(list(grey.splits))
+    assert set(bits.unique().tolist()) == {0.0, 1.0}
+    assert bits.mean().item() == pytest.approx(0.3, abs=4 * (0.21 / 8000) ** 0.5)
+    with pytest.raises(DataError, match=r"column 1 has the value 2\.0: data\.binarize needs values in \[0, 1\]"):
+        loaded(
+            ArrayFile(
+                path=saved(tmp_path / "c.npy", np.c_[np.linspace(0, 1, 99), np.full(99, 2.0)]), binarize="stochastic"
+            )
+        )
+
+
+def test_vectors_are_images_of_the_given_size(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (80, 48), dtype=np.uint8)
+    path = saved(tmp_path / "a.npy", x)
+    colour = loaded(ArrayFile(path=path, image_size=(3, 4, 4)))
+    assert colour.event_shape == (3, 4, 4)
+    assert sorted(map(tuple, torch.cat(list(colour.splits)).flatten(1).tolist())) == sorted(map(tuple, x.tolist()))
+    assert loaded(ArrayFile(path=path, image_size=(6, 8))).event_shape == (1, 6, 8)
+    assert "80 grey images of 6 x 8 pixels (uint8)" in line(path=path, image_size=(6, 8))
+    with pytest.raises(ConfigError, match=r"has 48 columns, and data\.image_size=\[1, 5, 5\] needs 25"):
+        ArrayFile(path=path, image_size=(5, 5))
 
 
 # ------------------------------------------------------------------ messages and refusals

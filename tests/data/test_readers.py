@@ -76,6 +76,51 @@ def test_every_format_gives_the_values_the_names_and_the_labels(tmp_path, kind):
         np.testing.assert_array_equal(table.labels, labels)
 
 
+PARTS = {"train": X, "val": X[:1] + 1, "test": X[:2] - 1}
+
+
+@pytest.mark.parametrize("pattern", ["x_{}", "{}_images", "{}_data", "{}", "X-{}"])
+@pytest.mark.parametrize("suffix", ["npz", "mat"])
+def test_arrays_named_by_their_splits_are_one_table_with_splits(tmp_path, pattern, suffix):
+    label = "y_{}" if pattern.startswith("x") else "{}_labels"
+    arrays = {pattern.format(name): part for name, part in PARTS.items()}
+    arrays |= {label.format(name): np.arange(len(part))[:, None] for name, part in PARTS.items()}
+    path = tmp_path / f"points.{suffix}"
+    if suffix == "npz":
+        np.savez(path, **arrays)
+    elif "-" in pattern:
+        pytest.skip("a variable of MATLAB has no hyphen")
+    else:
+        savemat(path, arrays)
+    table = read(path)
+    np.testing.assert_array_equal(table.values, np.concatenate([*PARTS.values()]))
+    assert table.split.tolist() == ["train"] * 3 + ["val"] + ["test"] * 2
+    np.testing.assert_array_equal(table.labels, [0, 1, 2, 0, 0, 1])
+
+
+def test_key_names_arrays_of_all_splits_without_the_split_or_one_array(tmp_path):
+    path = tmp_path / "points.npz"
+    np.savez(path, train_left=X, train_right=X + 1, valid_left=X[:1], valid_right=X[:1] + 1, names=Y)
+    with pytest.raises(DataError, match=r"has the arrays left \(3, 2\), right \(3, 2\): set data.key"):
+        read(path)
+    table = read(path, Names(key="right"))
+    np.testing.assert_array_equal(table.values, np.concatenate([X, X[:1]]) + 1)
+    assert table.split.tolist() == ["train"] * 3 + ["val"]
+    one = read(path, Names(key="train_left"))
+    np.testing.assert_array_equal(one.values, X)
+    assert one.split is None
+
+
+def test_arrays_of_splits_that_differ_or_are_not_finite_are_refused(tmp_path):
+    path = tmp_path / "points.npz"
+    np.savez(path, x_train=X, x_test=X[:, :1])
+    with pytest.raises(DataError, match=r"train have the shape \(2,\), and those of test \(1,\)"):
+        read(path)
+    np.savez(path, x_train=X, x_test=np.where(X == 20.25, np.nan, X))
+    with pytest.raises(DataError, match="npz, test: row 1, column 1 is nan"):
+        read(path)
+
+
 def test_columns_are_chosen_by_name_or_index(tmp_path):
     table = read(write(tmp_path / "points.csv", "csv"), Names(columns=("y",)))
     assert table.columns == ("y",)

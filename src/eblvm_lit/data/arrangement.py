@@ -41,9 +41,9 @@ def channels_first(values: np.ndarray, where: str) -> np.ndarray:
 def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
     """Convert images to bytes, or to floats in [0, 1] if they have more than 256 levels.
 
-    Whole numbers in [0, 255] become bytes. Floats may be in [0, 1], in [-1, 1] if some are negative, or in [0, 255] if
-    some are above 1; the range is chosen by the smallest and the largest value of all splits. Floats that are k / 255
-    become bytes, too.
+    Whole numbers in [0, 255] become bytes; if all of them are 0 or 1, they are black and white, and 1 becomes 255.
+    Floats may be in [0, 1], in [-1, 1] if some are negative, or in [0, 255] if some are above 1; the range is chosen
+    by the smallest and the largest value of all splits. Floats that are k / 255 become bytes, too.
 
     Args:
         parts: The images of each split, each (n, C, H, W).
@@ -58,13 +58,14 @@ def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
         >>> pixels_of([np.array([[[[-1.0, 0.25]]]])], "x.npy")[0].tolist()
         [[[[0.0, 0.625]]]]
     """
-    if all(part.dtype == np.uint8 for part in parts):
-        return list(parts)
-    if all(part.dtype == np.bool_ for part in parts):
-        return [part.astype(np.uint8) * np.uint8(255) for part in parts]
     low = min(float(part.min()) for part in parts)
     high = max(float(part.max()) for part in parts)
-    if low >= 0 and high <= 1 and not all(part.dtype.kind in "iu" for part in parts):
+    whole = all(part.dtype.kind in "biu" for part in parts)
+    if whole and low >= 0 and high <= 1:
+        return [part.astype(np.uint8) * np.uint8(255) for part in parts]
+    if all(part.dtype == np.uint8 for part in parts):
+        return list(parts)
+    if low >= 0 and high <= 1:
         scale = 1.0
         shift = 0.0
     elif -1 <= low < 0 and high <= 1:

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.ranges import Fraction, Seed
@@ -24,20 +24,14 @@ from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import PixelData
 from eblvm_lit.data.readers import Names, Table, read
 from eblvm_lit.data.split_changes import as_integers
-from eblvm_lit.data.splitting import NAMES, digests_of, fraction_of, rows_of_splits, split_of
+from eblvm_lit.data.splitting import NAMES, WORDS, digests_of, fraction_of, rows_of_splits, split_of
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.numbers import listing, significant
 
-__all__ = ["WORDS", "ArrayFile", "Examples", "examples_of"]
+__all__ = ["ArrayFile", "Examples", "examples_of"]
 
 log = logging.getLogger(__name__)
 
-# The words, in lower case, by which a column of split names may denote split 0 (training), 1 (validation) or 2 (test).
-WORDS = {
-    **dict.fromkeys(("train", "training", "0"), 0),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
-    **dict.fromkeys(("test", "testing", "2"), 2),
-}
 PURPOSES = ("training", "validation", "testing")
 
 
@@ -96,6 +90,7 @@ class ArrayFile(PixelData):
         standardise: Whether columns of vectors are standardised.
         dequantise: Whether columns of whole numbers get noise; None means yes. Images get none.
         flatten: Whether images are vectors of C H W values, for models of vectors.
+        image_size: The size (H, W) or (C, H, W) of images that the file stores as vectors; None if it stores none.
         shape: The shape of an example, (d,) or (C, H, W); None reads it from the file. A run keeps it in its
             configuration, and with it ``mean`` and ``std``, so that a trained model can be used without the file, and
             that its units do not change if the file does.
@@ -135,6 +130,7 @@ class ArrayFile(PixelData):
     standardise: bool = True
     dequantise: bool | None = None
     flatten: bool = False
+    image_size: Annotated[Sequence[PositiveInt], Field(min_length=2, max_length=3)] | None = None
     shape: Sequence[PositiveInt] | None = None
     mean: Sequence[float] | None = None
     std: Sequence[PositiveFloat] | None = None
@@ -152,7 +148,7 @@ class ArrayFile(PixelData):
     @functools.cached_property
     def _scaling(self) -> tuple[np.ndarray, np.ndarray] | None:
         """The mean and standard deviation used to standardise each column; None if v is not standardised."""
-        if not self.standardise or self.image_shape is not None:
+        if not self.standardise or self.binarize is not None or self.image_shape is not None:
             return None
         if self.mean is not None and self.std is not None:
             return np.asarray(self.mean, dtype=np.float64), np.asarray(self.std, dtype=np.float64)
@@ -194,9 +190,8 @@ class ArrayFile(PixelData):
         examples = self._examples()
         self.class_names = examples.class_names
         self.column_names = examples.columns
-        if examples.are_images:
-            arrays = zip(NAMES, examples.parts, strict=True)
-            parts = [self.binarised(torch.from_numpy(np.ascontiguousarray(part)), name) for name, part in arrays]
+        if examples.are_images or self.binarize is not None:
+            parts = [self.binarised(_pixels(part), name) for part, name in zip(examples.parts, NAMES, strict=True)]
             if parts[0].dtype != torch.uint8 and self.value_range == "symmetric":
                 parts = [2 * part - 1 for part in parts]
             return Splits(*(part.flatten(1) if self.flatten else part for part in parts))
@@ -251,7 +246,9 @@ class ArrayFile(PixelData):
             notes.append(f"labels {listing(names)}")
         if self._scaling is not None:
             notes.append("columns are standardised")
-        if whole := [examples.name(column) for column in _whole(examples)]:
+        if self.binarize is not None and not examples.are_images:
+            notes.append(f"values become bits by data.binarize={self.binarize}")
+        elif whole := [examples.name(column) for column in _whole(examples)]:
             what = f"column{'s' * (len(whole) > 1)} {listing(whole)} of whole numbers"
             bare = f"{what} get no noise, and a density on them has no bound: data.dequantise=true adds it"
             notes.append(bare if self.dequantise is False else f"uniform noise in [0, 1) is added to {what}")
@@ -259,8 +256,6 @@ class ArrayFile(PixelData):
 
     def _repeated(self, examples: Examples) -> list[str]:
         """Return a warning if validation or test examples of given splits are also training examples."""
-        if not self._splits_are_given:
-            return []
         seen = {*digests_of(examples.parts[0])}
         same = [[row for row, one in enumerate(digests_of(part)) if one in seen] for part in examples.parts[1:]]
         return [
@@ -287,13 +282,16 @@ class ArrayFile(PixelData):
     def _where(self) -> str:
         return str(self.path if self.path is not None else self.train)
 
-    @property
-    def _splits_are_given(self) -> bool:
-        return self.train is not None or self.split_column is not None
-
     def _examples(self) -> Examples:
         """Return the examples; those for training and for validation have none of the held-out classes."""
         examples = self._all_examples()
+        if self.binarize is not None and not examples.are_images:
+            for part in examples.parts:
+                if (odd := np.argwhere((part < 0) | (part > 1))).size:
+                    raise DataError(
+                        f"{self._where}: column {examples.name(odd[0, 1])} has the value {part[tuple(odd[0])]}: "
+                        "data.binarize needs values in [0, 1]."
+                    )
         facts = (examples.labels, self.held_out_classes, examples.class_names)
         parts = cast(list[np.ndarray], without_classes(examples.parts, *facts))
         return examples._replace(parts=parts, labels=examples.labels and without_classes(examples.labels, *facts))
@@ -309,17 +307,31 @@ class ArrayFile(PixelData):
         stamps = tuple(None if path is None else _stamp(path) for path in paths)
         columns = None if self.columns is None else tuple(self.columns)
         names = Names(self.key, self.label_key, columns, self.label_column, self.split_column)
-        return _read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size))
+        examples = _read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size))
+        if self.image_size is None or examples.are_images:
+            return examples
+        size = tuple(self.image_size) if len(self.image_size) == 3 else (1, *self.image_size)
+        if (d := examples.parts[0].shape[1]) != math.prod(size):
+            raise ConfigError(
+                f"{self._where} has {d} columns, and data.image_size={list(size)} needs {math.prod(size)}."
+            )
+        images = [part.reshape(-1, *size) for part in examples.parts]
+        return examples._replace(parts=pixels_of(images, self._where), columns=None)
 
     def _with_noise(self, examples: Examples) -> list[np.ndarray]:
         """Convert the vectors of each split to float64, and add uniform noise in [0, 1) to columns of whole numbers."""
         parts = [part.astype(np.float64) for part in examples.parts]
-        whole = [] if self.dequantise is False else _whole(examples)
+        whole = [] if self.dequantise is False or self.binarize is not None else _whole(examples)
         for name, part in zip(NAMES, parts, strict=True):
             if len(whole):
                 generator = keyed_generator(self.split_seed, "dequantise", name)
                 part[:, whole] += torch.rand(len(part), len(whole), generator=generator, dtype=torch.float64).numpy()
         return parts
+
+
+def _pixels(part: np.ndarray) -> Tensor:
+    """Convert images, or vectors of numbers in [0, 1], to a tensor of bytes or of float32."""
+    return torch.from_numpy(np.ascontiguousarray(part if part.ndim == 4 else part.astype(np.float32)))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -356,6 +368,10 @@ def _read_examples(
     where = str(paths[0])
     found = [None if path is None else read(path, names) for path in paths]
     tables = [part and part._replace(values=channels_first(part.values, where)) for part in found]
+    if len(tables) > 1 and names.split_column is None and any(part and part.split is not None for part in tables):
+        raise DataError(
+            "A file of data.train, data.val or data.test has arrays of several splits: set data.path instead."
+        )
     given = _by_word(where, cast(Table, tables[0])) if len(tables) == 1 else tables
     return examples_of(where, given, seed, sizes)
 

@@ -14,8 +14,9 @@ from PIL import Image, ImageOps
 from pydantic import PositiveInt
 
 from eblvm_lit.data.arrangement import channels_first
-from eblvm_lit.data.array_files import WORDS, ArrayFile, Examples, examples_of
+from eblvm_lit.data.array_files import ArrayFile, Examples, examples_of
 from eblvm_lit.data.readers import Table
+from eblvm_lit.data.splitting import WORDS
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["HubData"]
@@ -78,10 +79,6 @@ class HubData(ArrayFile):
     @property
     def _where(self) -> str:
         return self.repo
-
-    @property
-    def _splits_are_given(self) -> bool:
-        return True  # by the data set of the Hub, but for splits that it lacks
 
     def _all_examples(self) -> Examples:
         columns = None if self.columns is None else tuple(self.columns)

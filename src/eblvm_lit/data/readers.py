@@ -13,18 +13,25 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
+from eblvm_lit.data.splitting import NAMES, WORDS
 from eblvm_lit.errors import DataError
 from eblvm_lit.utils.io import read_arrays
 
 __all__ = ["Names", "Table", "read"]
+
+# The usual names, in lower case, of the array of examples and of the array of labels. The name of an array may also
+# contain the name of a split, as in x_train; an array that is called train has the name "" without it.
+EXAMPLES = ("x", "images", "data", "")
+LABELS = ("y", "labels")
 
 
 class Names(NamedTuple):
     """The names of the arrays or columns to read from a file; :func:`read` chooses them where a name is None.
 
     Attributes:
-        key: The name of the array of examples, in .npz, .mat and .pt files.
-        label_key: The name of the array of labels in these files.
+        key: The name of the array of examples, in .npz, .mat and .pt files. If each split has its own array, such as
+            train_images and test_images, it is the name without the split.
+        label_key: The name of the array of labels in these files, again without the split.
         columns: The columns that are read: names for a table, indices from 0 for an array (n, d).
         label_column: The label column of a table.
         split_column: The column of a table that says to which split a row belongs.
@@ -43,7 +50,7 @@ class Table(NamedTuple):
     Attributes:
         values: The examples as stored, shape (n, d), (n, H, W), (n, C, H, W) or (n, H, W, C), of a numeric type.
         labels: The labels as stored, shape (n, ...); None if there are none.
-        split: The split name of each row, shape (n,); None if there is no column of split names.
+        split: The split name of each row, shape (n,); None if neither a column nor the names of arrays give splits.
         columns: The names of the columns of a table; None for an array without names.
     """
 
@@ -77,6 +84,12 @@ def read(path: Path, names: Names | None = None) -> Table:
         Traceback (most recent call last):
         ...
         eblvm_lit.errors.DataError: .../points.csv: row 0, column kind is 'a', and no number: ...
+
+        The arrays of one file may be named by their splits:
+
+        >>> np.savez(path.with_suffix(".npz"), x_train=np.ones((2, 3)), x_test=np.zeros((1, 3)))
+        >>> read(path.with_suffix(".npz")).split.tolist()
+        ['train', 'train', 'test']
     """
     if path.is_dir():
         raise DataError(f"{path} is a folder: for a folder of images, use data=image_folder data.path={path}")
@@ -93,7 +106,7 @@ def read(path: Path, names: Names | None = None) -> Table:
     return table
 
 
-def _check_finite(path: Path, table: Table) -> None:
+def _check_finite(path: Path | str, table: Table) -> None:
     """Raise an error that names the first non-finite value, if there is one."""
     bad = np.argwhere(~np.isfinite(table.values))
     if len(bad):
@@ -167,15 +180,18 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     """Choose the examples and the labels among the arrays of a file."""
     if names.label_column is not None or names.split_column is not None:
         raise DataError(f"{path} has no named columns: give the labels as another array, by data.label_key.")
-    values = np.asarray(arrays[_key(path, arrays, names.key, "x", "data.key")])
+    splits = {} if names.key in arrays else _arrays_by_split(arrays)
+    if "train" in splits:
+        return _joined(path, {split: _table_of(path, own, names) for split, own in splits.items()})
+    values = np.asarray(arrays[_key(path, arrays, names.key, EXAMPLES, "data.key")])
     if values.dtype.kind not in "buif":
         kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
         kind = kinds.get(values.dtype.kind, "records")
         raise DataError(f"{path} holds {kind} ({values.dtype}): save an array of real numbers.")
-    label_key = names.label_key or next((name for name in arrays if name.lower() == "y"), None)
+    label_key = names.label_key or next((name for name in arrays if name.lower() in LABELS), None)
     labels = None
     if label_key is not None:
-        labels = arrays[_key(path, arrays, label_key, "y", "data.label_key")]
+        labels = arrays[_key(path, arrays, label_key, LABELS, "data.label_key")]
         # MATLAB has no one-dimensional arrays: labels are stored as a row or as a column.
         labels = labels.reshape(-1) if labels.ndim == 2 and 1 in labels.shape else labels
         if len(labels) != len(values):
@@ -191,8 +207,42 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     return Table(values, labels, None, tuple(map(str, titles)) if named else None)
 
 
-def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: str, option: str) -> str:
-    """Choose the name of an array: the given name, or the only name, or the usual name in upper or lower case."""
+def _arrays_by_split(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Group the arrays whose names contain the name of one split.
+
+    Returns:
+        For each split, its arrays by their names without the split: {"x_train": a, "x_test": b} becomes
+        {"train": {"x": a}, "test": {"x": b}}.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in arrays.items():
+        words = re.findall(r"[^\W_]+", name)
+        splits = [word for word in words if word.lower() in WORDS and not word.isdigit()]
+        if len(splits) == 1:
+            rest = "_".join(word for word in words if word != splits[0])
+            found.setdefault(NAMES[WORDS[splits[0].lower()]], {})[rest] = array
+    return found
+
+
+def _joined(path: Path, parts: Mapping[str, Table]) -> Table:
+    """Join the tables of the splits into one table with the split of each row."""
+    for split, part in parts.items():
+        _check_finite(f"{path}, {split}", part)
+        if part.values.shape[1:] != parts["train"].values.shape[1:]:
+            raise DataError(
+                f"{path}: examples of train have the shape {parts['train'].values.shape[1:]}, and those of {split} "
+                f"{part.values.shape[1:]}: they must be alike."
+            )
+    labels = [part.labels for part in parts.values() if part.labels is not None]
+    return Table(
+        np.concatenate([part.values for part in parts.values()]),
+        np.concatenate(labels) if len(labels) == len(parts) else None,
+        np.repeat(list(parts), [len(part.values) for part in parts.values()]),
+    )
+
+
+def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual: Sequence[str], option: str) -> str:
+    """Choose the name of an array: the given name, or the only name, or a usual name in upper or lower case."""
     listed = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
     if given is not None:
         if given not in arrays:
@@ -200,7 +250,7 @@ def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual:
         return given
     if len(arrays) == 1:
         return next(iter(arrays))
-    found = [name for name in arrays if name.lower() == usual]
+    found = [name for name in arrays if name.lower() in usual]
     if len(found) != 1:
         raise DataError(f"{path} has the arrays {listed}: set data.key, and data.label_key if one of them is labels.")
     return found[0]

@@ -9,9 +9,16 @@ import numpy as np
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["NAMES", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
+__all__ = ["NAMES", "WORDS", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
 
 NAMES = ("train", "val", "test")  # the names of splits 0, 1 and 2
+# The words, in lower case, by which a column of split names or the name of an array denotes split 0 (training),
+# 1 (validation) or 2 (test).
+WORDS = {
+    **dict.fromkeys(("train", "training", "0"), 0),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
+    **dict.fromkeys(("test", "testing", "2"), 2),
+}
 SIZE = 16  # number of bytes of a digest
 
 

@@ -124,7 +124,7 @@ def refuse_grey(energy: Energy, data: ArrayDataModule) -> None:
     if energy.binary_visible and not ((v == 0) | (v == 1)).all():
         raise ConfigError(
             f"The v of {type(energy).__name__} are bits, and the data have other values: set data.binarize=stochastic "
-            "or threshold for images, with data.value_range=unit, or choose another model."
+            "or threshold, for images with data.value_range=unit, or choose another model."
         )
 
 
