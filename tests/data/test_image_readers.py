@@ -51,6 +51,14 @@ def test_images_that_do_not_fit_the_data_are_refused_in_a_sentence(values, data,
         given_images(values, data)
 
 
+def test_a_file_with_an_array_for_each_split_needs_the_name_of_one(tmp_path):
+    path = tmp_path / "digits.npz"
+    np.savez(path, x_train=np.zeros((3, 8, 8)), x_test=np.ones((2, 8, 8)))
+    with pytest.raises(eb.DataError, match=r"digits\.npz has an array for each split: set images\.key"):
+        given_images(path, eb.Digits())
+    assert given_images(path, eb.Digits(), key="x_test").float().mean() == 255
+
+
 def test_files_of_different_sizes_are_refused(tmp_path):
     for i, size in enumerate([(8, 8), (8, 9)]):
         Image.new("L", size).save(tmp_path / f"{i}.png")

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import Field, PositiveInt
 
-__all__ = ["Decay", "EventShape", "Fraction", "ImageShape", "Pair", "Seed", "Share", "Sizes", "Temperature"]
+__all__ = [
+    "AtLeastTwo",
+    "Decay",
+    "EventShape",
+    "Fraction",
+    "ImageShape",
+    "Pair",
+    "Seed",
+    "Share",
+    "Sizes",
+    "Temperature",
+]
 
+AtLeastTwo: TypeAlias = Annotated[int, Field(ge=2)]
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]

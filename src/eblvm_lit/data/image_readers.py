@@ -66,7 +66,7 @@ def given_images(
         path = Path(given).expanduser()
         if not path.exists():
             raise DataError(f"There is no file or folder {path}.")
-        values = _decoded(path) if path.is_dir() else read(path, Names(key)).values
+        values = _decoded(path) if path.is_dir() else _array(path, key)
     else:
         values = examples_in(given, where).values
     if values.ndim == 2 and values.shape[1] == np.prod(shape):
@@ -96,6 +96,14 @@ def given_images(
             f"{where}: {_words(images.shape[1:])}, and {type(data).__name__} has {_words(shape)}: convert them first."
         )
     return images
+
+
+def _array(path: Path, key: str | None) -> np.ndarray:
+    """Read the array of an array file; refuse a file that has one array for each split, unless ``key`` is one array."""
+    table = read(path, Names(key))
+    if table.split is not None:
+        raise DataError(f"{path} has an array for each split: set images.key to the full name of one, such as x_test.")
+    return table.values
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
-from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from eblvm_lit.core.ranges import AtLeastTwo
 from eblvm_lit.core.tensors import smoothed_mean
 from eblvm_lit.energies.binary_layers import BinaryEnergy, flip
 from eblvm_lit.energies.grbm import GRBM
@@ -19,6 +19,7 @@ from eblvm_lit.utils.progress import progress_bar
 
 __all__ = [
     "AIS",
+    "KEY",
     "AISEstimate",
     "BinaryPath",
     "GaussianPath",
@@ -27,6 +28,7 @@ __all__ = [
     "reversed_estimate",
 ]
 
+KEY = "callbacks.evaluation.metrics.log_likelihood"  # the key of the metric, for messages
 # Warn if (effective sample size - 1) / (number of chains - 1) is below this value. Both numbers are reduced by 1,
 # because an effective sample size is at least 1.
 FEWEST = 0.1
@@ -61,7 +63,9 @@ class Sandwich(NamedTuple):
     upper: AISEstimate
 
 
-def estimate_from_log_weights(log_weights: Tensor, log_z_base: float, *, advice: str = "Raise n_betas.") -> AISEstimate:
+def estimate_from_log_weights(
+    log_weights: Tensor, log_z_base: float, *, advice: str = f"Raise {KEY}.n_betas."
+) -> AISEstimate:
     """Estimate log Z from the log importance weights; log a warning if few chains have most of the weight.
 
     The estimate is logmeanexp(log w) + log Z_0, where Z_0 is the partition function of the base model.
@@ -234,7 +238,7 @@ class AIS:
         True
     """
 
-    def __init__(self, *, n_chains: PositiveInt = 2000, n_betas: PositiveInt = 2000) -> None:
+    def __init__(self, *, n_chains: AtLeastTwo = 2000, n_betas: AtLeastTwo = 2000) -> None:
         self.n_chains = n_chains
         self.n_betas = n_betas
 

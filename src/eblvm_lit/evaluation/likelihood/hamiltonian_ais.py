@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import AtLeastTwo
 from eblvm_lit.energies.base import Energy, MarginalEnergy, is_movable
-from eblvm_lit.evaluation.likelihood.ais import AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
+from eblvm_lit.evaluation.likelihood.ais import KEY, AISEstimate, Sandwich, estimate_from_log_weights, reversed_estimate
 from eblvm_lit.evaluation.likelihood.annealing import NormalBase, anneal, step_sizes
 from eblvm_lit.samplers.hmc import HMC, RowEnergy
 from eblvm_lit.utils.progress import progress_bar
@@ -53,8 +54,8 @@ class HamiltonianAIS:
     def __init__(
         self,
         *,
-        n_chains: PositiveInt = 1000,
-        n_betas: PositiveInt = 500,
+        n_chains: AtLeastTwo = 1000,
+        n_betas: AtLeastTwo = 500,
         hmc: HMC | None = None,
         base: Literal["fitted", "standard"] = "fitted",
         n_adapting: NonNegativeInt = 100,
@@ -83,7 +84,7 @@ class HamiltonianAIS:
         """
         target, base = self._target(energy, v)
         log_w, _ = self._ascend(target, len(base.mean), v, generator, n=self.n_chains)
-        return estimate_from_log_weights(log_w, base.log_partition())
+        return estimate_from_log_weights(log_w, base.log_partition(), advice=f"Raise {KEY}.hamiltonian_ais.n_betas.")
 
     @torch.no_grad()
     def sandwich(self, energy: Energy, v: Tensor, generator: torch.Generator) -> Sandwich:

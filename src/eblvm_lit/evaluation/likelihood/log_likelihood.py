@@ -7,9 +7,10 @@ import math
 from typing import Any, cast
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 from torch import Tensor
 
+from eblvm_lit.core.ranges import AtLeastTwo
 from eblvm_lit.core.tensors import in_float64
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.energies.base import Energy, MarginalEnergy
@@ -131,8 +132,8 @@ class LogLikelihood(
         self,
         *,
         max_enumerated: NonNegativeInt = 20,
-        n_chains: PositiveInt = 2000,
-        n_betas: PositiveInt = 2000,
+        n_chains: AtLeastTwo = 2000,
+        n_betas: AtLeastTwo = 2000,
         quadrature: VisibleQuadrature | None = None,
         hamiltonian_ais: HamiltonianAIS | None = None,
         own: OwnLogPartition | None = None,

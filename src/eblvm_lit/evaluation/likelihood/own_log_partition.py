@@ -12,7 +12,7 @@ from eblvm_lit.core.tensors import by_rows, in_float64
 from eblvm_lit.divergences.kl import importance_weighted_bound
 from eblvm_lit.energies.base import Energy, MarginalEnergy
 from eblvm_lit.energies.noise_conditional import AtLevel, MarginalAtLevel
-from eblvm_lit.evaluation.likelihood.ais import AISEstimate, estimate_from_log_weights
+from eblvm_lit.evaluation.likelihood.ais import KEY, AISEstimate, estimate_from_log_weights
 from eblvm_lit.posteriors.at_every_level import PosteriorAtLevel
 from eblvm_lit.posteriors.base import Posterior
 
@@ -91,7 +91,7 @@ class OwnLogPartition:
         w = every.reference.draw(shape, every.noise_range.t_max, generator)
         log_weights = every.reference.energy(w) - self._free_energy(every, q, w, generator)
         # The importance weights vary if q is narrower than p(h|v), or if the model is not normal at its largest level.
-        return estimate_from_log_weights(log_weights, 0.0, advice="Train longer, or raise own.n_particles.")
+        return estimate_from_log_weights(log_weights, 0.0, advice=f"Train longer, or raise {KEY}.own.n_particles.")
 
     @torch.no_grad()
     def free_energy(self, energy: Energy, posterior: Posterior | None, v: Tensor, generator: torch.Generator) -> Tensor:
