@@ -106,6 +106,8 @@ def test_last_is_a_run_of_the_same_kind(tmp_path):
     for other in ("seed=7", "method=ssm", "data.batch_size=32"):
         with pytest.raises(DataError, match="ckpt=last: no run"):
             train(tmp_path / "other", *other_length, other, "ckpt=last")
+    with pytest.raises(DataError, match=r"last\.ckpt was trained with seed=1234, not 7: .*resume\.allow=\[seed\]"):
+        train(tmp_path / "other", *other_length, "seed=7", "ckpt=last")
 
 
 def test_iterations_in_blocks_are_the_same_iterations(tmp_path):

@@ -29,6 +29,7 @@ __all__ = [
     "refuse_other_run",
 ]
 
+MOST_TOLD = 3  # ckpt=last names the newest other run if at most this number of settings differ
 log = logging.getLogger(__name__)
 
 SPLITS = "data.splits"  # the entry of resume.allow that permits changed splits; it is not a configuration key
@@ -64,11 +65,15 @@ def check_settings(checkpoint: Mapping[str, Any], cfg: DictConfig, path: Path) -
         ConfigError: With all differing keys.
     """
     if changed := changed_settings(checkpoint["eblvm_lit"]["config"], cfg, _allowed(cfg)):
-        listed = "; ".join(f"{key}={values}" for key, values in changed.items())
-        raise ConfigError(
-            f"{path} was trained with {listed}: resume with its settings, or allow the change by "
-            f"resume.allow=[{','.join(changed)}]."
-        )
+        raise ConfigError(_told(path, changed))
+
+
+def _told(path: str | Path, changed: Mapping[str, str]) -> str:
+    listed = "; ".join(f"{key}={values}" for key, values in changed.items())
+    return (
+        f"{path} was trained with {listed}: resume with its settings, or allow the change by "
+        f"resume.allow=[{','.join(changed)}]."
+    )
 
 
 def check_splits(checkpoint: Mapping[str, Any], data: ArrayDataModule, cfg: DictConfig, path: str | Path) -> None:
@@ -125,7 +130,8 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
 
     ``ckpt=null`` starts a new run, and a path names a checkpoint or the folder of a run. ``ckpt=last`` means the newest
     ``last.ckpt`` of a run with the same method, data and seed, in the folder of this run or below ``outputs_dir``;
-    ``resume.allow`` names settings that may differ. A job of a sweep with ``sweep.resume=true`` resumes from the
+    ``resume.allow`` names settings that may differ. If there is none, the message names the newest run with few
+    differing settings. A job of a sweep with ``sweep.resume=true`` resumes from the
     checkpoint in its own folder.
 
     Args:
@@ -142,15 +148,19 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
         return None
     if cfg.ckpt != "last":
         return checkpoint_file(cfg.ckpt)
+    similar = ""
     candidates = [path for path in Path(cfg.outputs_dir).glob("**/checkpoints/last.ckpt") if path.is_file()]
     for path in sorted(candidates, key=lambda p: p.stat().st_mtime, reverse=True):
         try:
             stored = read_yaml(path.parent.parent / "config.yaml")
-            if not changed_settings(stored, cfg, allowed):
-                return path
+            changed = changed_settings(stored, cfg, allowed)
         except (OSError, AttributeError, KeyError, DataError):
             continue  # this is not the folder of a run
-    raise DataError(f"ckpt=last: no run with this method, data and seed was found under {cfg.outputs_dir}.")
+        if not changed:
+            return path
+        if not similar and len(changed) <= MOST_TOLD:
+            similar = f" {_told(path, changed)}"
+    raise DataError(f"ckpt=last: no run with these settings was found under {cfg.outputs_dir}.{similar}")
 
 
 @rank_zero_only
