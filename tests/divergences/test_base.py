@@ -130,6 +130,14 @@ def test_importance_weights_sum_the_latents_out():
     torch.testing.assert_close(eb.IWAE(n_particles=8).loss(energy, q, v, noise), energy.free_energy(v))
 
 
+def test_latents_without_a_gradient_are_refused():
+    q = eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM, temperature=0.0)
+    for divergence in (eb.KL(), eb.IWAE()):
+        divergence.check(eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM))
+        with pytest.raises(eb.ConfigError, match=r"With posterior\.temperature=0 .* q would not be fitted"):
+            divergence.check(q)
+
+
 def test_fisher_refuses_binary_latents():
     with pytest.raises(eb.ConfigError, match="BernoulliPosterior is binary: use divergence=kl"):
         eb.Fisher().check(POSTERIORS[0].make())

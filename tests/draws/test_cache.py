@@ -142,4 +142,8 @@ def test_the_file_of_samples_is_named_by_all_that_they_depend_on(tmp_path):
         *(folder(sampler=sampler(2, **option)) for option in ({}, {"step_size": 0.1}, {"denoise_std": 0.1})),
     ]
     assert len({folder(), *others}) == 1 + len(others)
+    boxed = eb.Sampler(dynamics=eb.Langevin(n_steps=2, step_size=0.1))
+    widths = [1.0, 0.3]
+    boxes = [folder(lambda method, data, w=w: data.splits.train.mul_(w), boxed) for w in widths]
+    assert boxes[0] != boxes[1]
     assert folder() == folder(sampler=few(batch_size=9)) == folder(lambda method, data: method.energy.eval())

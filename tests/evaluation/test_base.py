@@ -222,6 +222,9 @@ def test_metrics_say_nothing_where_they_do_not_apply():
         assert all(metric.compute(method, v, generator()) == {} for metric in METRICS)
     assert likelihood.compute(method_of(MixtureEnergy(grbm)), v, generator()) == {}
     assert FisherScore(max_differentiated=2).compute(method_of(MixtureEnergy(grbm)), v, generator()) == {}
+    kinked = eb.SpectralEnergy(network=eb.MLP(sizes=[3, 8])).double()
+    for energy in (eb.BernoulliRBM(v_dim=3, h_dim=2), kinked):
+        assert fisher_score.compute(method_of(energy), v, generator()) == {}
     assert fisher_score.compute(method_of(grbm), v, generator())  # the closed form of the GRBM gives a number
     for energy, posterior in ((grbm, None), (LatentOnly(grbm), bernoulli_posterior(grbm, seed=1))):
         assert divergence.compute(method_of(energy, posterior), v, generator()) == {}

@@ -69,6 +69,14 @@ def test_the_held_out_class_is_the_positive_class():
     assert found["auroc_held_out_free_energy"] == 0
 
 
+def test_a_test_split_of_one_kind_has_no_numbers():
+    data = Numbers([50.0, -10.0, 80.0], [0, 1, 2])
+    data.setup()
+    for labels in ([2, 2, 2], [0, 1, 0]):
+        data.labels = Splits(*[torch.tensor(labels)] * 3)
+        assert HeldOutClasses().evaluate(method_of(Scored()), data, "test", torch.Generator()) == {}
+
+
 def test_without_held_out_classes_there_are_no_numbers():
     assert evaluated(method_of(Scored()), Digits()) == {}
 

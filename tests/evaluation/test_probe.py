@@ -82,6 +82,16 @@ def test_the_probe_is_trained_on_training_examples_and_tested_on_the_given_split
     assert probe(product, Points(flipped=["val"]), "val", pixels=False) == {"probe_accuracy": 0}
 
 
+def test_one_class_cannot_be_told_from_others():
+    data = Points()
+    data.setup()
+    rows = data.labels.train.argsort()
+    data.splits = data.splits._replace(train=data.splits.train[rows])
+    data.labels = data.labels._replace(train=data.labels.train[rows])
+    assert probe(product, data, pixels=False)
+    assert probe(product, data, pixels=False, n_train=9) == {}
+
+
 class Pictures(ImageDataModule):
     """Images with one pixel of noise and one pixel that gives the class.
 

@@ -96,7 +96,9 @@ def test_two_processes_compute_the_same_distances_as_one(tmp_path):
     assert [left["marked"] for left in both] == [None, True]  # the second process found the file of the first
 
 
-@pytest.mark.parametrize("criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20)])
+@pytest.mark.parametrize(
+    "criterion", [KernelDistance(subset_size=21), PrecisionRecall(k=20), PrecisionRecall(k=20, n_max=20)]
+)
 def test_too_few_samples_are_refused_before_the_first_iteration(criterion, tmp_path):
     with pytest.raises(eb.ConfigError, match="needs 21 samples"):
         quality(tmp_path, criteria={"x": criterion}).prepare(StandIn(), textures())

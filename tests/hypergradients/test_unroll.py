@@ -10,6 +10,7 @@ import eblvm_lit as eb
 from cases import HYPERGRADIENTS, INFERRED, OBJECTIVES, POSTERIORS, V_DIM
 from eblvm_lit.core.functional import bind, params_of, plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
+from eblvm_lit.core.tensors import clip
 from eblvm_lit.hypergradients.implicit import Implicit, conjugate_gradient
 from eblvm_lit.runs.instantiate import instantiate
 from helpers.quadratic import ALPHA, Quadratic, flat
@@ -56,7 +57,7 @@ def test_neumann_at_the_lower_optimum_is_unrolling():
     toy = Quadratic(shift=0.0)
     exact = toy.B @ flat(toy.theta)
     toy.phi = {"x": exact[:2], "y": exact[2:].view(3, 1)}
-    for n in (1, 2, 5):
+    for n in (0, 1, 2, 5):
         series = Implicit(n_terms=n, solver="neumann", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
         unrolled = eb.Unroll(n_unroll=n, descent="plain", step_size=ALPHA)(toy.problem(), toy.theta, toy.phi)
         torch.testing.assert_close(flat(series[1]), flat(unrolled[1]))
@@ -96,6 +97,39 @@ def test_unrolled_adam_continues_from_the_current_moments(n, backend):
     torch.testing.assert_close(value, expected.detach())
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(expected, list(theta.values()))])
     torch.testing.assert_close(flat(grads), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("backend", [nullcontext, plain_autograd])
+def test_unrolled_steps_are_clipped_like_the_lower_levels(backend):
+    toy = Quadratic(quartic=0.3)
+    n = 3
+
+    def taken(theta, clip_norm):
+        phi = {name: p.clone().requires_grad_() for name, p in toy.phi.items()}
+        scales = []
+        for i in range(n):
+            grads = torch.autograd.grad(toy.lower(theta, phi, i), list(phi.values()), create_graph=True)
+            norm = torch.cat([g.flatten() for g in grads]).norm()
+            scales.append((clip_norm / (norm + 1e-6)).clamp(max=1))
+            phi = {name: p - ALPHA * scales[-1] * g for (name, p), g in zip(phi.items(), grads, strict=True)}
+        return toy.upper(theta, phi), scales
+
+    theta = {name: p.clone().requires_grad_() for name, p in toy.theta.items()}
+    _, free = taken(theta, 1e9)
+    assert free == [1] * n
+    expected, scales = taken(theta, 1.5)
+    assert min(scales) < 0.9
+    with backend():
+        value, grads, _ = eb.Unroll(n_unroll=n)(toy.problem(eb.SGD(lr=99.0, clip_norm=1.5)), toy.theta, toy.phi)
+    torch.testing.assert_close(value, expected.detach())
+    exact = torch.cat([g.flatten() for g in torch.autograd.grad(expected, list(theta.values()))])
+    torch.testing.assert_close(flat(grads), exact, rtol=1e-9, atol=1e-9)
+
+
+def test_a_gradient_of_zero_is_clipped_with_a_finite_derivative():
+    x = torch.zeros(3, requires_grad=True)
+    (slope,) = torch.autograd.grad(clip({"x": x}, 1.0)["x"].sum(), x)
+    assert torch.equal(slope, torch.ones(3))
 
 
 def test_conjugate_gradient_stops_at_negative_curvature():

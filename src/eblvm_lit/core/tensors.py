@@ -195,20 +195,28 @@ def norm(tensors: Mapping[str, Tensor]) -> Tensor:
         >>> norm({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])})
         tensor(5.)
     """
+    return _squared_norm(tensors).sqrt()
+
+
+def _squared_norm(tensors: Mapping[str, Tensor]) -> Tensor:
     squares = []
     for x in tensors.values():
         squares.append(x.square().sum())
-    return torch.stack(squares).sum().sqrt()
+    return torch.stack(squares).sum()
 
 
 def clip(grads: Params, max_norm: float) -> Params:
     """Scale the gradient to the norm ``max_norm`` if its norm is larger, as ``torch.nn.utils.clip_grad_norm_`` does.
 
+    The result can be differentiated, also where the gradient is zero.
+
     Example:
         >>> clip({"a": torch.tensor([3.0, 4.0])}, 1.0)
         {'a': tensor([0.6000, 0.8000])}
     """
-    factor = (max_norm / (norm(grads) + 1e-6)).clamp(max=1.0)
+    # the square root of zero has no finite derivative
+    total = _squared_norm(grads).clamp(min=1e-30).sqrt()
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
     return tree_map(lambda g: g * factor, grads)
 
 

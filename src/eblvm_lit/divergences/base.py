@@ -9,6 +9,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.energies.base import Energy
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
 
 __all__ = ["Divergence"]
@@ -31,8 +32,17 @@ class Divergence(ABC):
     def __init__(self, *, n_particles: PositiveInt = 1) -> None:
         self.n_particles = n_particles
 
-    def check(self, posterior: Posterior) -> None:  # noqa: B027 - most divergences can train every posterior
-        """Raise a ConfigError if this divergence cannot train the posterior."""
+    def check(self, posterior: Posterior) -> None:
+        """Raise a ConfigError if this divergence cannot train the posterior.
+
+        Raises:
+            ConfigError: If the latents have no gradient, so that only the noise of the estimate would move q.
+        """
+        if not posterior.reparametrised:
+            raise ConfigError(
+                "With posterior.temperature=0 the latents are bits without a gradient, so that q would not be fitted: "
+                "choose a temperature above 0, such as 0.1."
+            )
 
     def noise(self, posterior: Posterior, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the noise of the latents that :meth:`loss` needs, shape (*shape, L, B, H)."""

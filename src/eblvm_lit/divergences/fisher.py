@@ -39,6 +39,7 @@ class Fisher(Divergence):
         Raises:
             ConfigError: If the latents are binary, so that grad_h log q(h|v) does not exist.
         """
+        super().check(posterior)
         if not posterior.continuous:
             raise ConfigError(
                 f"divergence=fisher needs continuous latents, but {type(posterior).__name__} is binary: "

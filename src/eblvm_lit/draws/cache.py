@@ -100,8 +100,10 @@ class SampleCache(DrawnAsTheRun, ImageSource):
         parts += [tensor_of(draws.energy, "cpu").device.type, draws.energy, data.image_shape]
         parts += [data.as_bytes(torch.linspace(-2, 2, 5))]
         parts += ["bfloat16"] if sampler.bfloat16 else []
-        if draws.kind in ("score", "mean"):
+        if draws.kind in ("score", "mean", "levels"):
             parts += [posterior]
+        if draws.boxed:
+            parts += [draws.starts["box"]]
         if draws.kind == "posterior":  # the samples then depend on the training images whose latents are used
             examples = data.splits.train[:N_LATENTS]
             chosen = torch.linspace(0, len(examples) - 1, min(N_EXAMPLES, len(examples))).long()

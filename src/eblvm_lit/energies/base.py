@@ -42,6 +42,8 @@ class Energy(nn.Module, ABC):
         h_dim: The number of latents.
         continuous: Whether h is real; False for binary latents.
         binary_visible: Whether v consists of bits. Such a v has no score and cannot be moved by gradients.
+        smooth: Whether the score has no jumps. Where it jumps, second derivatives of the energy miss a part of its
+            divergence.
         n_enumerated: The number of binary units over whose states ``log_partition()`` sums; 0 for other energies, and
             for energies that limit this number themselves.
         shared_features: The precomputed features of v if this module is bound to the parameters that
@@ -52,6 +54,7 @@ class Energy(nn.Module, ABC):
     h_dim: int
     continuous: bool
     binary_visible: bool = False
+    smooth: bool = True
     n_enumerated: int = 0
     shared_features: SharedFeatures | None = None
 

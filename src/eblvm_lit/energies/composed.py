@@ -2,8 +2,8 @@ r"""Energies that combine trained energies of every noise level: a product, a mi
 
 Densities are combined by combining their energies. Metropolis-adjusted sampling needs the combined energy.
 Draw samples by :class:`~eblvm_lit.samplers.probability_flow.ProbabilityFlow` with ``n_corrections``. The gradient of a
-product or of a tilted energy is the score of noised data only at the smallest level, so that a flow without corrections
-is biased (Du et al. 2023, arXiv 2302.11552).
+product or of a tilted energy is the score of noised data only at the smallest level, unless the factor of the tilted
+energy is one of noised data. So a flow without corrections is biased (Du et al. 2023, arXiv 2302.11552).
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class ProductEnergy(Composed):
 
     The levels of the parts are K times as large: at large levels, where all parts are normal with the variance K t,
     their product is then normal with the variance t, as noised data of level t are. At the smallest level F is the sum
-    of the energies of the data. In between it is not the energy of the noised product, and log Z depends on the level.
+    of the energies of the data, if all parts have the same smallest level. In between it is not the energy of the
+    noised product, and log Z depends on the level.
 
     Args:
         energies: The K energies, of the data (``run.energy``) or of every level; they are shared and not copied.

@@ -32,10 +32,10 @@ class InnerProductHead(nn.Module):
         \quad e^{-2c} = s / \sqrt t
 
     y are d numbers, f is the network's image and g are its features. The factor :math:`s / \sqrt t` is the one that
-    preconditions denoising by the network f: where f is homogeneous of degree 1, the gradient of the first term
-    with respect to the noised image, times :math:`\sqrt t`, is :math:`-s f / \sqrt{s^2 + t}` (Karras et al. 2022, arXiv
-    2206.00364). The second term is free, so that the derivative in the level need not follow from that in the image. It
-    starts at zero.
+    preconditions denoising by the network f: where f is homogeneous of degree 1 and a gradient, the gradient of the
+    first term with respect to the noised image, times :math:`\sqrt t`, is
+    :math:`-s f / \sqrt{s^2 + t}` (Karras et al. 2022, arXiv 2206.00364). The second term is free, so that the
+    derivative in the level need not follow from that in the image. It starts at zero.
 
     Args:
         in_dim: The number of features g.

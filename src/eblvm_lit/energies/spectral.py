@@ -57,6 +57,8 @@ class SpectralEnergy(VisibleEnergy):
         torch.Size([5])
     """
 
+    smooth = False  # the networks have (leaky) ReLUs
+
     def __init__(self, *, network: FeatureNetwork, output: Output = "softplus", hidden: bool = True) -> None:
         super().__init__()
         self.event_shape = tuple(network.event_shape)

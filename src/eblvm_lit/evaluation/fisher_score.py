@@ -26,8 +26,10 @@ class FisherScore(
     .. math:: \frac1n \sum_i \tfrac12 \|s(v_i)\|^2 + \nabla_v \cdot s(v_i)
         = \tfrac12 E\|s(v) - \nabla_v \log p_D(v)\|^2 - \tfrac12 E\|\nabla_v \log p_D(v)\|^2
 
-    It applies to energies with a tractable free energy. Reference: Hyvarinen 2005, Theorem 1; Bao et al. 2020,
-    section 5.1, who estimate the divergence of the score with one random projection per example; here it is exact.
+    It applies to energies of real v with a tractable free energy. The energies of BiDVL are left out: their networks
+    have (leaky) ReLUs, so that the score jumps, and its divergence is not the sum of second derivatives. Reference:
+    Hyvarinen 2005, Theorem 1; Bao et al. 2020, section 5.1, who estimate the divergence of the score with one random
+    projection per example; here it is exact.
 
     Args:
         max_differentiated: Largest number of dimensions of v for which the divergence of the score is computed by
@@ -43,7 +45,10 @@ class FisherScore(
         ['fisher']
     """
 
-    needs = "a tractable F(v); above 100 dimensions only models with a closed form, such as a GRBM"
+    needs = (
+        "a tractable F(v) of real v, whose score has no jumps; above 100 dimensions only models with a closed form, "
+        "such as a GRBM"
+    )
 
     def __init__(self, *, max_differentiated: PositiveInt = 100) -> None:
         self.max_differentiated = max_differentiated
@@ -52,7 +57,7 @@ class FisherScore(
     def compute(self, method: Method, v: Tensor, generator: torch.Generator) -> dict[str, float]:
         """Compute the mean loss of the examples v; see :meth:`ExampleMetric.compute`."""
         energy = method.parts.energy
-        if not isinstance(energy, MarginalEnergy):
+        if not isinstance(energy, MarginalEnergy) or energy.binary_visible or not energy.smooth:
             return {}
         closed_form = type(energy).score_divergence is not MarginalEnergy.score_divergence
         if not closed_form and v[0].numel() > self.max_differentiated:

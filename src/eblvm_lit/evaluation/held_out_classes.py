@@ -83,7 +83,7 @@ class HeldOutClasses(
             return {}
         classes = labels_of_classes(data.held_out_classes, data.load_labels(), data.class_names)
         outliers = torch.isin(cast(Splits, data.labels).test, classes).to(method.device)
-        if not outliers.any():  # max_examples has kept none of them
+        if outliers.all() or not outliers.any():  # max_examples has kept only one kind
             return {}
         v = data.as_float(data.splits.test).to(device=method.device, dtype=method.dtype)
         found = {}

@@ -86,7 +86,10 @@ class LinearProbe(
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
-        return method.parts.encoding is not None and data.labels is not None and data.labels.train.dim() == 1
+        labels = data.labels
+        if method.parts.encoding is None or labels is None or labels.train.dim() > 1:
+            return False
+        return len(labels.train[: self.n_train].unique()) > 1
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator

@@ -66,4 +66,6 @@ class ReconstructionError(
             made = g(q(x)) if self.batch_statistics else reconstruct(method.parts, x)
             return {"mse": (made - x).square().flatten(1).mean(1)}
 
-        return {"rmse": math.sqrt(mean_over_rows(error, v, ROWS)["mse"])}
+        # batch normalisation needs two rows
+        rows = ROWS - 1 if self.batch_statistics and len(v) % ROWS == 1 else ROWS
+        return {"rmse": math.sqrt(mean_over_rows(error, v, rows)["mse"])}

@@ -77,10 +77,11 @@ class SampleQuality(
         """
         n = min(*self.n_samples.values(), self.reference.size(data))
         for name, criterion in self.criteria.items():
-            if n < criterion.fewest:
+            most = min(n, getattr(criterion, "n_max", None) or n)
+            if most < criterion.fewest:
                 raise ConfigError(
-                    f"The criterion {name} needs {criterion.fewest} samples and as many examples, but has only {n}: "
-                    "draw more samples, also at validations, or lower its settings."
+                    f"The criterion {name} needs {criterion.fewest} samples and as many examples, but has only {most}: "
+                    "draw more samples, also at validations, or change its settings."
                 )
         self._load(method, data)
         if self.logits and not self.features.classifies:

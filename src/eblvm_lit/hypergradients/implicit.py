@@ -114,9 +114,10 @@ def neumann(matvec: LinearMap, b: Params, n_terms: int, step_size: float) -> Par
         {'x': tensor([0.2500, 0.2500])}
     """
     term = b
-    total = b
-    for _ in range(n_terms - 1):
-        term = tree_map(lambda t, a: t - step_size * a, term, matvec(term))
+    total = tree_map(torch.zeros_like, b)
+    for i in range(n_terms):
+        if i > 0:
+            term = tree_map(lambda t, a: t - step_size * a, term, matvec(term))
         total = tree_map(torch.add, total, term)
     return tree_map(lambda t: step_size * t, total)
 

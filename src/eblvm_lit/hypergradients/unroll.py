@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import Params, grad, grad_and_value
+from eblvm_lit.core.tensors import clip
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep
 from eblvm_lit.optimizers.base import Optimizer
@@ -28,8 +29,8 @@ class Unroll(Hypergradient):
 
     Args:
         n_unroll: The number N of unrolled steps.
-        descent: ``live`` unrolls the lower level's optimizer from its present state; ``plain`` unrolls gradient
-            descent.
+        descent: ``live`` unrolls the lower level's optimizer from its present state, with its clipping; ``plain``
+            unrolls gradient descent.
         step_size: The step size alpha of plain descent.
         lr: The learning rate of the live steps under a schedule: that of the ``current`` iteration, which the lower
             steps before them also have, or that of the ``next`` iteration, as in the authors' code. The two are equal
@@ -87,6 +88,7 @@ class Unroll(Hypergradient):
                 # examples, the mean of the resulting hypergradients would differ from a single process' hypergradient.
                 grads = descended(theta, unrolled, i)
                 grads = grads if problem.mean is None else problem.mean(grads)
+                grads = grads if rule.clip_norm is None else clip(grads, rule.clip_norm)
                 unrolled, moments = rule.update(unrolled, grads, moments, lr)
             return problem.upper(theta, unrolled)
 

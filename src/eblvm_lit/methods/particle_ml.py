@@ -30,9 +30,9 @@ class ParticleML(ContrastiveDivergence):
     with theta. Each iteration moves the particles of its minibatch and the particles of the model by a few steps. All
     particles are kept from one iteration to the next, and in checkpoints. The h_n take the memory of n_train x m
     numbers, where m is the number of latents. With ``chain=gibbs`` h_n is drawn again from p(h|v_n), and nothing is
-    kept for the examples. Neither a posterior network nor the free energy is needed. If several processes share a
-    minibatch, each keeps a copy of all particles. Reference: Tang et al. 2025, arXiv 2510.15447, with Langevin steps
-    for both kinds of particles.
+    kept for the examples; for a DBM, h_n is the mean of the mean-field posterior. Neither a posterior network nor the
+    free energy is needed. If several processes share a minibatch, each keeps a copy of all particles. Reference: Tang
+    et al. 2025, arXiv 2510.15447, with Langevin steps for both kinds of particles.
 
     Args:
         energy: The model, with the energy E(v, h).

@@ -24,6 +24,7 @@ class _OfInputs(Posterior):
         super().__init__()
         self.h_dim = posterior.h_dim
         self.continuous = posterior.continuous
+        self.reparametrised = posterior.reparametrised
         self.has_natural_params = posterior.has_natural_params
         self.inner = posterior
 

@@ -21,7 +21,7 @@ class BernoulliPosterior(Posterior):
 
     The log-probability is the Bernoulli probability mass evaluated at the relaxed h, not the density of the relaxed h.
     The published numbers were obtained this way (Bao et al. 2020, section 5.1). It has a bias that vanishes with the
-    temperature. With :math:`\tau = 0` samples are binary and have no gradient.
+    temperature. With :math:`\tau = 0` samples are binary and have no gradient; a divergence cannot fit this posterior.
 
     Args:
         v_dim: The size of v.
@@ -43,6 +43,7 @@ class BernoulliPosterior(Posterior):
         super().__init__()
         self.h_dim = h_dim
         self.temperature = temperature
+        self.reparametrised = temperature > 0
         self.linear = nn.Linear(v_dim, h_dim)
 
     def logits(self, v: Tensor) -> Tensor:

@@ -50,7 +50,8 @@ def free_energy_bound(
         if isinstance(energy, MarginalEnergy):
             return energy.free_energy(x)
         q = cast(Posterior, posterior)
-        h, log_q = q.rsample_and_log_prob(x, q.noise((n_particles,), x, generator))
+        # exact samples: the mean at relaxed bits may be below F
+        h, log_q = q.sample_and_log_prob(x, q.noise((n_particles,), x, generator))
         return (energy.energy(x, h) + log_q).mean(0)
 
     return torch.cat([of(x) for x in v.split(ROWS)])

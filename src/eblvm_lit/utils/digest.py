@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterator
+from types import FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +52,20 @@ def _pieces(part: object) -> Iterator[tuple[str, Tensor | None]]:
         yield f"{part!r};", None
 
 
-def _settings(module: nn.Module) -> dict[str, object]:
-    """Return the attributes of a module that are numbers, texts or tuples, because a hash of tensors misses them."""
-    plain = bool, int, float, str, tuple
-    return {k: v for k, v in sorted(vars(module).items()) if isinstance(v, plain) and k != "training"}
+def _settings(part: object) -> dict[str, object]:
+    """Return the attributes of a module that a hash of its tensors misses.
+
+    They are numbers, texts and tuples, functions, and objects of this package with such attributes. A function without
+    an importable name never has the same digest twice, because its code does not say which values it uses.
+    """
+    found: dict[str, object] = {}
+    for name, value in sorted(vars(part).items()):
+        if isinstance(value, bool | int | float | str | tuple) and name != "training":
+            found[name] = value
+        elif isinstance(value, FunctionType):
+            path = f"{value.__module__}.{value.__qualname__}"
+            found[name] = path if "<" not in path else uuid.uuid4().hex
+        elif type(value).__module__.startswith("eblvm_lit.") and not isinstance(value, nn.Module):
+            lists = {key: repr(x) for key, x in vars(value).items() if isinstance(x, Tensor | list)}
+            found[name] = {**lists, **_settings(value)}
+    return found

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import eblvm_lit as eb
 from cases import randomise
+from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.data.blobs import Blobs, TriangleBlobs, TwentyFiveGaussians, TwoBlobs
 from eblvm_lit.evaluation.modes import Modes, gaussian_shares, shares_of_modes
 from helpers.models import LatentOnly
@@ -50,6 +52,16 @@ def test_the_log_likelihood_is_that_of_enumeration(split):
     v = getattr(data.splits, split)
     exact = eb.LogLikelihood().compute(StandIn(energy=energy), v, torch.Generator())["log_likelihood"]
     assert found["quadrature_log_likelihood"] == pytest.approx(exact, abs=1e-9)
+
+
+def test_the_log_likelihood_is_in_the_units_of_the_data(tmp_path):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(400, 2)) * [20, 0.1])
+    data = ArrayFile(path=tmp_path / "a.npy")
+    energy = randomise(eb.GRBM(v_dim=2, h_dim=3), 0.3)
+    found = numbers(eb.PlaneQuadrature(n_cells=60, scale=5), energy, data)
+    v = data.splits.test
+    exact = eb.LogLikelihood().compute(StandIn(energy=energy), v, torch.Generator())["log_likelihood"]
+    assert found["quadrature_log_likelihood"] == pytest.approx(exact - data.log_unit_of_v, abs=1e-6)
 
 
 @pytest.mark.parametrize("data", [TwoBlobs(), eb.Checkerboard()], ids=lambda d: d.sample_name)

@@ -10,10 +10,12 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 import eblvm_lit as eb
 from cases import hermite, randomise
+from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.methods.bidvl.base import Networks
-from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
+from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
 from eblvm_lit.methods.bidvl.losses import NoLatentTerm, OffsetLatentTerm
 from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
+from eblvm_lit.methods.bidvl.sizes import check_fit
 from helpers import bidvl_networks
 
 every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
@@ -112,6 +114,18 @@ def test_terms_of_a_joint_energy_have_their_values(name, float64):
     torch.testing.assert_close(terms["posterior"], log_q + networks.energy(v, h))
     h_hat = noise["h_hat"]
     torch.testing.assert_close(terms["energy"], networks.energy(networks.generator(h_hat), h_hat))
+
+
+def test_ratios_of_the_energy_of_v_refuse_a_joint_energy():
+    with pytest.raises(
+        eb.ConfigError, match="SigmoidRatio needs an energy of v only, which JointSpectralEnergy is not"
+    ):
+        check_fit(
+            JointSpectralEnergy(network=eb.MLP(sizes=[2, 5]), h_dim=2, h_widths=[4]),
+            eb.LinearGaussianPosterior(v_dim=2, h_dim=2),
+            torch.nn.Linear(2, 2),
+            SymmetricJoint(ratio=SigmoidRatio()),
+        )
 
 
 def test_ratios_weigh_low_energies_up_and_have_no_gradient(float64):

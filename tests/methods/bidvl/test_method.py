@@ -10,6 +10,8 @@ from torch import nn
 import eblvm_lit as eb
 from cases import randomise
 from eblvm_lit.core.functional import plain_autograd
+from eblvm_lit.energies.spectral import JointSpectralEnergy
+from eblvm_lit.methods.bidvl.joint_losses import SymmetricJoint
 from eblvm_lit.methods.bidvl.losses import OffsetLatentTerm
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
 from eblvm_lit.runs import run as training
@@ -133,22 +135,26 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
     torch.testing.assert_close(method.validation_loss(v, torch.Generator()), exact)
 
 
-def unrolling(n, **options):
+def unrolling(n, joint=False, **options):
     torch.manual_seed(3)
+    network = eb.MLP(sizes=[2, 5])
+    energy = JointSpectralEnergy(network=network, h_dim=2, h_widths=[4, 4]) if joint else None
     parts = {
-        "energy": randomise(eb.SpectralEnergy(network=eb.MLP(sizes=[2, 5])), 0.4).eval(),
+        "energy": (energy or randomise(eb.SpectralEnergy(network=network), 0.4)).eval(),
         "posterior": randomise(eb.LinearGaussianPosterior(v_dim=2, h_dim=2)),
         "generator": randomise(nn.Linear(2, 2)),
     }
-    rule = eb.SGD(lr=0.3)
-    return eb.BiDVL(
-        **parts, loss=OffsetLatentTerm(ratio=ConstantRatio(scale=0.3)), optimizer=rule, n_unroll=n, **options
-    )
+    if joint:
+        for p in energy.parameters():
+            torch.nn.init.normal_(p, std=0.6)
+    loss = (SymmetricJoint if joint else OffsetLatentTerm)(ratio=ConstantRatio(scale=0.3))
+    return eb.BiDVL(**parts, loss=loss, optimizer=eb.SGD(lr=0.02 if joint else 0.3), n_unroll=n, **options)
 
 
-def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_steps(float64):
+@pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
+def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_steps(joint, float64):
     n = 2
-    method = unrolling(n)
+    method = unrolling(n, joint)
     v = torch.randn(4, 2)
     noise = method.draw_noise(v, torch.Generator().manual_seed(1))
     assert len(noise["unrolled"]) == n
@@ -159,7 +165,7 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
 
     def objective():
         """Return the upper loss after n steps of the lower level, made one by one."""
-        ahead = unrolling(0)
+        ahead = unrolling(0, joint)
         ahead.load_state_dict(method.state_dict())
         state = start(ahead)
         with plain_autograd():
@@ -171,7 +177,7 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
     with plain_autograd():
         found = upper_step(method, start(method))
     torch.testing.assert_close(found.loss, objective())
-    direct = unrolling(0)
+    direct = unrolling(0, joint)
     with plain_autograd():
         plain = upper_step(direct, start(direct))
     for name, p in method.energy.named_parameters():

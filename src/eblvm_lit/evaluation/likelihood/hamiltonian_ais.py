@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import NonNegativeInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from eblvm_lit.core.ranges import AtLeastTwo
@@ -58,7 +58,7 @@ class HamiltonianAIS:
         n_betas: AtLeastTwo = 500,
         hmc: HMC | None = None,
         base: Literal["fitted", "standard"] = "fitted",
-        n_adapting: NonNegativeInt = 100,
+        n_adapting: PositiveInt = 100,
     ) -> None:
         self.n_chains = n_chains
         self.n_betas = n_betas

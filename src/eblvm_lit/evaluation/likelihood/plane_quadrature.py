@@ -165,7 +165,7 @@ class PlaneQuadrature(
         log_z = self.log_partition(minus_free_energy, minus_f, cast(Window, data.window), grid)
         if log_z is None:
             return {}
-        found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z}
+        found = {"quadrature_log_likelihood": float(minus_free_energy(v).mean()) - log_z - data.log_unit_of_v}
         log_d = data.log_density(grid.points[grid.inner]) if isinstance(data, ToyDataModule) else None
         if log_d is not None:
             p_d = log_d.exp()

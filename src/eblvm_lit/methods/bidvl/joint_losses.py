@@ -31,12 +31,14 @@ class SymmetricJoint(BiDVLLoss):
     def energies(self, networks: Networks, v: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         """Compute the energies E(v, h) of data and E(v_hat, h_hat) of samples, each of shape (B,).
 
-        The latents h of the data are drawn from the encoder. The latents and, unless ``noise`` contains them, the
-        samples are constants: gradients go only to the energy.
+        The latents h of the data are drawn from the encoder. Unless ``noise`` contains the samples, both are constants,
+        so that gradients go only to the energy. With unrolled steps it contains them: h and the samples then depend on
+        the energy's parameters through the steps of the encoder and of the generator.
         """
-        h = networks.encoder.rsample(v, noise["eps"]).detach()
-        v_hat = noise["v_hat"] if "v_hat" in noise else networks.samples(noise).detach()
-        return networks.energy(v, h), networks.energy(v_hat, noise["h_hat"])
+        h = networks.encoder.rsample(v, noise["eps"])
+        if "v_hat" in noise:
+            return networks.energy(v, h), networks.energy(noise["v_hat"], noise["h_hat"])
+        return networks.energy(v, h.detach()), networks.energy(networks.samples(noise).detach(), noise["h_hat"])
 
     def canonical(self, networks: Networks, v: Tensor, v_hat: Tensor, noise: Noise) -> Terms:
         """Compute the terms of the canonical divergence, which the lower level minimises.

@@ -209,7 +209,7 @@ class BiDVL(GeneratorMethod):
         return BilevelProblem(
             upper=upper,
             lower=lambda theta, omega, i: lower(theta, omega, omega, i),
-            optimizer=self.lower_optimizer,
+            optimizer=self.groups["lower"].optimizer,
             state=state.optimizers["lower"],
             lr=state.lrs["lower"],
             lower_gradient=lambda theta, omega, i: grad(lambda own: lower(theta, own, omega, i))(omega),

@@ -30,6 +30,8 @@ class ConstantRatio:
         tensor([0.0500, 0.0500])
     """
 
+    needs_free_energy = False  # whether the ratio depends on E'(v)
+
     def __init__(self, *, scale: PositiveFloat = 0.05) -> None:
         self.scale = scale
 
@@ -43,6 +45,8 @@ class ConstantRatio:
 
 class _BiasedRatio(ConstantRatio):
     """An importance ratio that depends on how far the energy of v is below the mean energy of the minibatch."""
+
+    needs_free_energy = True
 
     @abstractmethod
     def bias(self, excess: Tensor) -> Tensor:

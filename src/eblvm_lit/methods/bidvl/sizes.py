@@ -38,6 +38,11 @@ def check_fit(energy: Energy, posterior: GaussianPosterior, generator: nn.Module
     if isinstance(energy, MarginalEnergy) == loss.joint:
         kind = "a joint energy E(v, h)" if loss.joint else "an energy of v only"
         raise ConfigError(f"{type(loss).__name__} needs {kind}, which {type(energy).__name__} is not.")
+    if loss.ratio.needs_free_energy and not isinstance(energy, MarginalEnergy):
+        raise ConfigError(
+            f"{type(loss.ratio).__name__} needs an energy of v only, which {type(energy).__name__} is not: use "
+            "ratio=constant."
+        )
     check_sizes(generator, posterior, energy)
 
 
