@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import eblvm_lit
 from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.errors import ConfigError, DataError
+from helpers.shell import evaluate
 from helpers.stand_in import loaded
 
 
@@ -90,7 +91,7 @@ def test_splits_are_given_by_a_column_or_by_files_and_missing_ones_are_taken_fro
         loaded(ArrayFile(path=tmp_path / "b.csv", split_column="part"))
 
 
-def test_a_file_with_an_array_for_each_split_gives_the_splits(tmp_path):
+def test_a_file_with_an_array_for_each_split_gives_the_splits(tmp_path, caplog):
     x = points(60)
     path = tmp_path / "a.npz"
     np.savez(path, x_train=x[:40], y_train=np.arange(40), x_test=x[38:], y_test=np.arange(22))
@@ -99,16 +100,20 @@ def test_a_file_with_an_array_for_each_split_gives_the_splits(tmp_path):
     assert data.labels.test.tolist() == list(range(22))
     torch.testing.assert_close(in_units(data, "test").double(), torch.from_numpy(x[38:]), atol=1e-5, rtol=0)
     np.savez(path, x_train=x[:40], x_val=points(5, seed=1), x_test=x[38:])
-    assert "WARNING: 2 examples for testing are also for training, first row 0" in line(path=path)
+    line(path=path)
+    assert "2 examples for testing are also for training, first row 0." in caplog.text
     with pytest.raises(DataError, match=r"arrays of several splits: set data\.path"):
         loaded(ArrayFile(train=path))
 
 
-def test_rows_that_are_repeated_across_given_splits_are_named(tmp_path):
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_that_are_repeated_across_given_splits_are_named(tmp_path, dtype, caplog):
     x = points(60)
-    files = {"train": saved(tmp_path / "a.npy", x[:40]), "test": saved(tmp_path / "b.npy", x[38:])}
+    train = x[:40].astype(np.float32)
+    files = {"train": saved(tmp_path / "a.npy", train), "test": saved(tmp_path / "b.npy", x[38:].astype(dtype))}
     files["val"] = saved(tmp_path / "c.npy", points(5, seed=1))
-    assert "WARNING: 2 examples for testing are also for training, first row 0" in line(**files)
+    line(**files)
+    assert "2 examples for testing are also for training, first row 0." in caplog.text
 
 
 # ------------------------------------------------------------------ the units of columns
@@ -209,6 +214,45 @@ def test_floats_with_more_levels_than_bytes_stay_floats_in_the_range_of_the_mode
     assert torch.equal(unit.as_bytes(unit.splits.test), symmetric.as_bytes(symmetric.splits.test))
 
 
+def test_values_between_two_ranges_are_refused_and_dark_images_are_told(tmp_path, caplog):
+    x = np.random.default_rng(0).uniform(0, 1, (80, 4, 4))
+    with pytest.raises(DataError, match=r"has pixels from .* to 1\.0019: scale them to \[0, 1\]"):
+        loaded(ArrayFile(path=saved(tmp_path / "a.npy", np.where(x == x.max(), 1.0019, x))))
+    assert not caplog.text
+    line(path=saved(tmp_path / "b.npy", np.rint(16 * x)))
+    assert "No pixel is brighter than 16 of 255: if this is white, divide the images by 16." in caplog.text
+    files = {
+        "train": saved(tmp_path / "c.npy", np.rint(255 * x).astype(np.uint8)),
+        "test": saved(tmp_path / "d.npy", x),
+    }
+    with pytest.raises(DataError, match="has splits of float64 and uint8, whose pixels have different ranges"):
+        loaded(ArrayFile(**files))
+
+
+def test_labels_are_complete_and_one_for_each_example(tmp_path, caplog):
+    x = points(60)
+    frame = pd.DataFrame({"x": x[:, 0], "kind": ["cat", "dog", None] * 20})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(DataError, match=r"row [0-9]+ has no label"):
+        loaded(ArrayFile(path=tmp_path / "a.csv", label_column="kind"))
+    np.savez(tmp_path / "b.npz", x=x, y=np.zeros((60, 2, 2)))
+    with pytest.raises(DataError, match="give each example one label"):
+        loaded(ArrayFile(path=tmp_path / "b.npz"))
+    np.savez(tmp_path / "c.npz", x_train=x[:40], y_train=np.zeros(40), x_test=x[40:])
+    assert loaded(ArrayFile(path=tmp_path / "c.npz")).labels is None
+    assert "c.npz: the labels are ignored, because one split has none." in caplog.text
+
+
+def test_numerals_that_are_names_are_held_out_by_name(tmp_path):
+    frame = pd.DataFrame({"v": points(90, d=1)[:, 0], "kind": ["1", "2", "x"] * 30})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = loaded(ArrayFile(path=tmp_path / "a.csv", label_column="kind", held_out_classes=[1]))
+    assert data.class_names == ("1", "2", "x")
+    assert data.labels.train.unique().tolist() == [1, 2]
+    with pytest.raises(ConfigError, match="leaves no example for training"):
+        loaded(ArrayFile(path=tmp_path / "a.csv", label_column="kind", held_out_classes=[1, 2, "x"]))
+
+
 def test_labels_follow_their_examples(tmp_path):
     x = np.random.default_rng(0).integers(0, 256, (80, 4, 4), dtype=np.uint8)
     y = x[:, 0, 0] // 64
@@ -267,6 +311,8 @@ def test_vectors_are_images_of_the_given_size(tmp_path):
     assert sorted(map(tuple, torch.cat(list(colour.splits)).flatten(1).tolist())) == sorted(map(tuple, x.tolist()))
     assert loaded(ArrayFile(path=path, image_size=(6, 8))).event_shape == (1, 6, 8)
     assert "80 grey images of 6 x 8 pixels (uint8)" in line(path=path, image_size=(6, 8))
+    with pytest.raises(ConfigError, match=r"is \[C, H, W\] with C = 1 or 3"):
+        ArrayFile(path=path, image_size=(4, 4, 3))
     with pytest.raises(ConfigError, match=r"has 48 columns, and data\.image_size=\[1, 5, 5\] needs 25"):
         ArrayFile(path=path, image_size=(5, 5))
 
@@ -366,3 +412,26 @@ def test_likelihoods_scores_and_samples_are_in_the_units_of_the_data(trained):
     point = x[:5].double()
     slope = (trained.log_likelihood(point + shift) - trained.log_likelihood(point - shift)) / 0.2
     torch.testing.assert_close(trained.score(point.float())[:, 1].double(), slope, rtol=1e-2, atol=1e-4)
+
+
+def test_a_file_that_has_moved_is_found_in_its_new_folder(trained, tmp_path):
+    source = trained.folder.parent / "a.csv"
+    moved = source.rename(tmp_path / "a.csv")
+    try:
+        again = evaluate(tmp_path / "again", trained.folder / "checkpoints" / "last.ckpt", f"data_root={tmp_path}")
+    finally:
+        moved.rename(source)
+    assert again["test/log_likelihood"] == pytest.approx(trained.metrics["test/log_likelihood"])
+
+
+def test_columns_of_a_frame_may_have_another_order(trained):
+    frame = pd.DataFrame(trained.examples().numpy(), columns=["height", "weight"])
+    assert np.array_equal(trained.free_energy(frame[["weight", "height"]]), trained.free_energy(frame))
+
+
+def test_a_run_without_metrics_has_a_likelihood(tmp_path):
+    few = ["marginal_model.widths=[8]", "trainer.max_steps=2", "n_validations=1", "compile=false"]
+    run = eblvm_lit.train(
+        [*few, "callbacks.evaluation=null", "callbacks.figures=null", f"run_dir={tmp_path}"], data=points()
+    )
+    assert np.isfinite(run.log_likelihood(points())).all()

@@ -107,6 +107,47 @@ def test_points_get_the_shape_of_the_model_and_bytes_its_values():
         as_points(3.0, Digits(), (64,))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, np.bool_])
+def test_images_of_every_type_are_the_images_of_the_training(dtype):
+    bits = np.arange(128).reshape(2, 8, 8) % 3 == 0
+    torch.testing.assert_close(
+        as_points(bits.astype(dtype), Digits(), (64,)).float(), torch.from_numpy(bits).reshape(2, 64).float()
+    )
+    if dtype != np.bool_:
+        grey = np.arange(128).reshape(2, 8, 8)
+        found = as_points((grey / 255 if dtype == np.float32 else grey).astype(dtype), Digits(), (64,))
+        torch.testing.assert_close(found.float(), torch.from_numpy(grey).reshape(2, 64).float() / 255)
+
+
+def test_images_in_another_range_are_refused():
+    with pytest.raises(ConfigError, match="values up to 255, and images that are floats have the model's range"):
+        as_points(np.full((2, 8, 8), 255.0), Digits(), (64,))
+    with pytest.raises(ConfigError, match="whole numbers from -1 to 256"):
+        as_points(np.array([-1, 256]).repeat(64).reshape(2, 8, 8), Digits(), (64,))
+
+
+def test_columns_of_a_frame_are_taken_by_name(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = ArrayFile(path=tmp_path / "a.csv")
+    expected = torch.from_numpy(frame.to_numpy())
+    assert torch.equal(as_points(frame[["b", "a"]].assign(c=1.0), data, (2,)), expected)
+    with pytest.raises(ConfigError, match="v has no column b: the model takes the columns a, b"):
+        as_points(frame[["a"]], data, (2,))
+    data = ArrayFile(path=tmp_path / "gone.csv", shape=[2], mean=[0, 0], std=[1, 1])
+    assert torch.equal(as_points(frame, data, (2,)), expected)
+
+
+def test_a_pair_is_not_taken_for_examples():
+    with pytest.raises(ConfigError, match="data is a pair of arrays: give data=x, labels=y"):
+        examples_in((np.zeros((5, 2)), np.zeros(5)))
+
+
+def test_numbers_are_points_of_one_coordinate(tmp_path):
+    np.save(tmp_path / "a.npy", np.linspace(0, 1.5, 60))
+    assert as_points(np.zeros(5), ArrayFile(path=tmp_path / "a.npy"), (1,)).shape == (5, 1)
+
+
 def test_whole_numbers_of_a_table_are_the_same_points_in_every_type(tmp_path):
     np.save(tmp_path / "counts.npy", np.arange(40, dtype=np.uint8).reshape(20, 2))
     table = ArrayFile(path=tmp_path / "counts.npy")

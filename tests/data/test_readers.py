@@ -111,10 +111,47 @@ def test_key_names_arrays_of_all_splits_without_the_split_or_one_array(tmp_path)
     assert one.split is None
 
 
+def test_an_array_without_a_split_is_for_training(tmp_path):
+    path = tmp_path / "points.npz"
+    np.savez(path, x=X, y=Y, x_test=X[:1], y_test=Y[:1], test_flags=Y)
+    table = read(path)
+    np.testing.assert_array_equal(table.values, np.concatenate([X, X[:1]]))
+    assert table.split.tolist() == ["train"] * 3 + ["test"]
+    np.testing.assert_array_equal(table.labels, [*Y, Y[0]])
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_the_numbers_that_pandas_gives_to_columns_are_names(tmp_path, index):
+    path = tmp_path / "points.csv"
+    pd.DataFrame(X).to_csv(path, index=index)
+    table = read(path)
+    np.testing.assert_array_equal(table.values, X)
+    assert table.columns == ("0", "1")
+    path.write_text("0,1\n2,3\n4,5\n")  # whole numbers throughout: an example, not names
+    assert len(read(path).values) == 3
+
+
+def test_words_in_a_file_of_tensors_are_labels(tmp_path):
+    torch.save({"x": torch.from_numpy(X), "y": ["a", "b", "b"]}, tmp_path / "points.pt")
+    assert read(tmp_path / "points.pt").labels.tolist() == ["a", "b", "b"]
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    (tmp_path / "points.csv").write_text("a,a\n0.5,1\n2,3\n")
+    with pytest.raises(DataError, match="several columns that are called a: give each"):
+        read(tmp_path / "points.csv")
+
+
 def test_arrays_of_splits_that_differ_or_are_not_finite_are_refused(tmp_path):
     path = tmp_path / "points.npz"
     np.savez(path, x_train=X, x_test=X[:, :1])
     with pytest.raises(DataError, match=r"train have the shape \(2,\), and those of test \(1,\)"):
+        read(path)
+    np.savez(path, x_train=X, x_test=X[:0])
+    with pytest.raises(DataError, match=r"test, holds no examples: its array has the shape \(0, 2\)"):
+        read(path)
+    np.savez(path, x_train=np.zeros((3, 4, 4), np.uint8), x_test=np.zeros((3, 4, 4)))
+    with pytest.raises(DataError, match="images of train are uint8 and those of test float64"):
         read(path)
     np.savez(path, x_train=X, x_test=np.where(X == 20.25, np.nan, X))
     with pytest.raises(DataError, match="npz, test: row 1, column 1 is nan"):

@@ -92,6 +92,30 @@ def test_labels_names_and_given_splits_arrive(tmp_path):
     assert "500 for training, 30 for validation, 40 for testing" in line
 
 
+def test_overrides_that_change_the_shape_choose_the_kind():
+    rows = arrays_to_store(np.zeros((5, 64), dtype=np.uint8))
+    assert rows.overrides(["data.image_size=[8,8]"])[1:3] == ["kind=small_images", "data.shape=[1,8,8]"]
+    assert rows.overrides(["data.columns=[0,2]"])[1:3] == ["kind=points", "data.shape=[2]"]
+    images = arrays_to_store(np.zeros((5, 8, 8)))
+    assert images.overrides(["data.flatten=True"])[1:3] == ["kind=vectors", "data.shape=[1,8,8]"]
+
+
+def test_columns_of_a_frame_are_chosen_by_name(tmp_path):
+    given = arrays_to_store(pd.DataFrame(X, columns=["height", "weight"]))
+    with given.stored_in(tmp_path):
+        data = stored_arrays.StoredArrays(run_folder=tmp_path, columns=["weight"], standardise=False, **given.names)
+        data.setup()
+        with pytest.raises(DataError, match="has no column 'size'; its columns are height, weight"):
+            stored_arrays.StoredArrays(run_folder=tmp_path, columns=["size"], **given.names)
+    assert sorted(torch.cat(list(data.splits))[:, 0].tolist()) == sorted(X[:, 1].astype(np.float32).tolist())
+    assert data.column_names == ("weight",)
+
+
+def test_missing_labels_are_refused():
+    with pytest.raises(ConfigError, match="data has a row without a label"):
+        arrays_to_store(np.zeros((2, 2)), labels=["a", None])
+
+
 def test_images_are_given_in_any_layout(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, size=(60, 8, 9, 3), dtype=np.uint8)
     shapes = set()

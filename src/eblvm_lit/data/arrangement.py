@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from eblvm_lit.errors import DataError
 
 __all__ = ["CHANNELS", "channels_first", "labels_of", "pixels_of"]
+
+log = logging.getLogger(__name__)
 
 CHANNELS = {1: "grey", 3: "colour"}
 
@@ -50,7 +54,7 @@ def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
         where: The file, for the message of the error.
 
     Raises:
-        DataError: If the values are in another range.
+        DataError: If the values are in another range, or if one split has bytes and another one floats.
 
     Example:
         >>> [part.tolist() for part in pixels_of([np.array([[[[0.0, 0.2]]]]), np.array([[[[1.0, 0.6]]]])], "x.npy")]
@@ -58,6 +62,9 @@ def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
         >>> pixels_of([np.array([[[[-1.0, 0.25]]]])], "x.npy")[0].tolist()
         [[[[0.0, 0.625]]]]
     """
+    if len({part.dtype.kind == "f" for part in parts}) > 1:
+        types = " and ".join(sorted({str(part.dtype) for part in parts}))
+        raise DataError(f"{where} has splits of {types}, whose pixels have different ranges: store them in one type.")
     low = min(float(part.min()) for part in parts)
     high = max(float(part.max()) for part in parts)
     whole = all(part.dtype.kind in "biu" for part in parts)
@@ -71,7 +78,7 @@ def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
     elif -1 <= low < 0 and high <= 1:
         scale = 0.5
         shift = 0.5
-    elif low >= 0 and high <= 255:
+    elif low >= 0 and high <= 255 and (high >= 2 or whole):
         scale = 1 / 255
         shift = 0.0
     else:
@@ -96,7 +103,7 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         The labels of each split, None if a split has no labels; and the names of the labels, None if they are numbers.
 
     Raises:
-        DataError: If labels are numbers, but not whole numbers.
+        DataError: If labels are missing, have other shapes, or are numbers, but not whole numbers.
 
     Example:
         >>> labels_of([np.array(["b", "a"]), np.array(["a"])], "x.csv")
@@ -108,7 +115,18 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
     """
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
+        if found:
+            log.warning("%s: the labels are ignored, because one split has none.", where)
         return None, None
+    if len({part.shape[1:] for part in found}) > 1 or found[0].ndim > 2:
+        shapes = ", ".join(str(part.shape) for part in found)
+        raise DataError(f"{where} has labels of the shapes {shapes}: give each example one label, or one row of them.")
+    for part in found:
+        if (
+            part.dtype.kind not in "buif"
+            and (missing := np.flatnonzero(pd.isna(part.reshape(len(part), -1)).any(1))).size
+        ):
+            raise DataError(f"{where}: row {missing[0]} has no label: fill it in or leave the row out.")
     if any(part.dtype.kind not in "buif" for part in found):
         words = [part.astype(str) for part in found]
         names, indices = np.unique(np.concatenate(words), return_inverse=True)

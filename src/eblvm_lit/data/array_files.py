@@ -32,6 +32,7 @@ __all__ = ["ArrayFile", "Examples", "examples_of"]
 
 log = logging.getLogger(__name__)
 
+DARK = 64  # a warning says that images are dark if the brightest byte is below this value
 PURPOSES = ("training", "validation", "testing")
 
 
@@ -160,7 +161,7 @@ class ArrayFile(PixelData):
             others = f" (and {len(constant) - 1} other columns)" if len(constant) > 1 else ""
             raise DataError(
                 f"{self._where}: column {examples.name(constant[0])} is {value} in all training rows{others}: leave it "
-                "out by data.columns=[...], or set data.standardise=false."
+                "out by data.columns=[...], or set data.standardise=false. If the rows are images, set data.image_size."
             )
         return train.mean(0), train.std(0)
 
@@ -208,6 +209,13 @@ class ArrayFile(PixelData):
         """Return a digest of each example, computed before noise is added and columns are standardised."""
         return Splits(*(as_integers(digests_of(part)) for part in self._examples().parts))
 
+    def known_columns(self) -> Sequence[str] | None:
+        """Return the names of the columns of vectors; see :meth:`ArrayDataModule.known_columns`."""
+        try:
+            return self._examples().columns
+        except DataError:  # the file is gone, but the model can still be used
+            return None
+
     def find_options(self) -> tuple[dict[str, Any], str]:
         """Find the shape of an example, the scaling of v, and, if there are too few examples, a smaller batch size.
 
@@ -221,7 +229,8 @@ class ArrayFile(PixelData):
         if self._scaling is not None and self.mean is None:
             found["mean"], found["std"] = (part.tolist() for part in self._scaling)
         sizes = [len(part) for part in examples.parts]
-        notes = [*self._notes(examples), *self._repeated(examples), *self._outside(examples)]
+        notes = [*self._notes(examples), *self._outside(examples)]
+        self._warn(examples)
         if sizes[0] < self.batch_size:
             found["batch_size"] = sizes[0]
             notes.append(f"batches of all {sizes[0]} training examples")
@@ -246,7 +255,7 @@ class ArrayFile(PixelData):
             notes.append(f"labels {listing(names)}")
         if self._scaling is not None:
             notes.append("columns are standardised")
-        if self.binarize is not None and not examples.are_images:
+        if self.binarize is not None:
             notes.append(f"values become bits by data.binarize={self.binarize}")
         elif whole := [examples.name(column) for column in _whole(examples)]:
             what = f"column{'s' * (len(whole) > 1)} {listing(whole)} of whole numbers"
@@ -254,15 +263,19 @@ class ArrayFile(PixelData):
             notes.append(bare if self.dequantise is False else f"uniform noise in [0, 1) is added to {what}")
         return notes
 
-    def _repeated(self, examples: Examples) -> list[str]:
-        """Return a warning if validation or test examples of given splits are also training examples."""
-        seen = {*digests_of(examples.parts[0])}
-        same = [[row for row, one in enumerate(digests_of(part)) if one in seen] for part in examples.parts[1:]]
-        return [
-            f"WARNING: {len(rows):,} examples for {purpose} are also for training, first row {rows[0]}"
-            for rows, purpose in zip(same, PURPOSES[1:], strict=True)
-            if rows
-        ]
+    def _warn(self, examples: Examples) -> None:
+        """Warn of held-out examples that are also training examples, and of images that are dark."""
+        train = examples.parts[0]
+        seen = {*digests_of(train)}
+        for part, purpose in zip(examples.parts[1:], PURPOSES[1:], strict=True):
+            if rows := [row for row, one in enumerate(digests_of(part.astype(train.dtype))) if one in seen]:
+                log.warning(
+                    "%s examples for %s are also for training, first row %d.", f"{len(rows):,}", purpose, rows[0]
+                )
+        if train.dtype == np.uint8 and examples.are_images and (brightest := int(train.max())) < DARK:
+            log.warning(
+                "No pixel is brighter than %d of 255: if this is white, divide the images by %d.", brightest, brightest
+            )
 
     def _outside(self, examples: Examples) -> list[str]:
         """Return a note if training points lie outside the window that the figures show."""
@@ -311,6 +324,8 @@ class ArrayFile(PixelData):
         if self.image_size is None or examples.are_images:
             return examples
         size = tuple(self.image_size) if len(self.image_size) == 3 else (1, *self.image_size)
+        if size[0] not in CHANNELS:
+            raise ConfigError(f"data.image_size={list(size)} is [C, H, W] with C = 1 or 3 channels.")
         if (d := examples.parts[0].shape[1]) != math.prod(size):
             raise ConfigError(
                 f"{self._where} has {d} columns, and data.image_size={list(size)} needs {math.prod(size)}."
@@ -420,7 +435,7 @@ def _by_word(where: str, table: Table) -> list[Table | None]:
     words = [str(word).strip().lower() for word in table.split]
     for row, word in enumerate(words):
         if word not in WORDS:
-            raise DataError(f"{where}: the split of row {row} is {table.split[row]!r}: it must be train, val or test.")
+            raise DataError(f"{where}: the split of row {row} is '{table.split[row]}': it must be train, val or test.")
     split = np.array([WORDS[word] for word in words])
     if not (split == 0).any():
         raise DataError(f"{where}: no row is for training by its column of splits.")

@@ -94,6 +94,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         """Return the options as text; Lightning's own ``__str__`` fails with the loaders of this class."""
         return repr(self)
 
+    def known_columns(self) -> Sequence[str] | None:
+        """Return the names of the columns of vectors; None if they have none, or if the files are not there."""
+        return None
+
     def find_options(self) -> tuple[dict[str, Any], str]:
         """Choose values, based on the data files, for options that the user has not set; the base class chooses none.
 

@@ -15,6 +15,7 @@ from eblvm_lit.errors import ConfigError
 
 __all__ = ["Given", "alike", "as_points", "examples_in"]
 
+LARGEST = 50.0  # images with larger floats are not even noised images in [0, 1] or [-1, 1]
 KINDS = "a NumPy array, a tensor, a pandas frame or a torch Dataset"
 
 
@@ -78,6 +79,8 @@ def _array(given: Any, name: str) -> np.ndarray:
     given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
     if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no bfloat16
         given = given.float()
+    if isinstance(given, tuple) and len(given) == 2 and all(hasattr(part, "shape") for part in given):
+        raise ConfigError(f"{name} is a pair of arrays: give {name}=x, labels=y.")
     if given is None or isinstance(given, dict):
         raise ConfigError(f"{name} is {KINDS}, not {type(given).__name__}.")
     try:
@@ -119,7 +122,9 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
 
     Args:
         given: Examples of any type that :func:`examples_in` accepts. Images may be (n, C, H, W), (n, H, W, C) or, if
-            grey, (n, H, W); bytes (uint8) are converted like those of ``data``. Other numbers keep their values.
+            grey, (n, H, W); whole numbers up to 255, and bits, are converted like those of ``data``. Floats keep their
+            values.
+            Columns of a frame are taken by their names, if the training data have names.
         data: The data of the model, which need not be set up.
         event_shape: The shape of one v.
 
@@ -127,22 +132,48 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
         v, shape (n, *event_shape), with the dtype of the given examples, or float32 for bytes.
 
     Raises:
-        ConfigError: If the examples have another shape.
+        ConfigError: If the examples have another shape, or are images with values outside of every usual range.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
         >>> as_points(np.zeros((5, 8, 8), dtype=np.uint8), Digits(), (64,)).shape
         torch.Size([5, 64])
     """
+    if isinstance(given, pd.DataFrame) and (names := data.known_columns()) is not None:
+        given = _in_order(given, names)
     if isinstance(given, torch.Tensor):  # a tensor stays on its device
         v = given.detach()
     else:
         # torch needs writable memory, but arrays from Pillow and memory maps can be read-only
         v = torch.from_numpy(np.require(examples_in(given, "v").values, requirements=["C", "W"]))
     shape = tuple(event_shape)
+    v = v.unsqueeze(1) if v.dim() == 1 and shape == (1,) else v
     if v.dim() == 0 or tuple(v.shape[1:]) != shape:
         v = _reshaped(v, data, shape)
-    return data.as_float(v) if v.dtype == torch.uint8 and data.image_shape is not None else v
+    return v if data.image_shape is None else _pixels(v, data)
+
+
+def _in_order(given: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return the columns on which a model was trained, in the order of the training."""
+    there = {str(column): column for column in given.columns}
+    if lacking := [name for name in names if name not in there]:
+        raise ConfigError(f"v has no column {lacking[0]}: the model takes the columns {', '.join(names)}.")
+    return given.loc[:, [there[name] for name in names]]
+
+
+def _pixels(v: torch.Tensor, data: ArrayDataModule) -> torch.Tensor:
+    """Convert whole numbers to the model's range of values as the training images were; refuse floats up to 255."""
+    if v.is_floating_point():
+        if v.numel() and v.abs().max() > LARGEST:
+            raise ConfigError(
+                f"v has values up to {float(v.abs().max()):g}, and images that are floats have the model's range: "
+                "divide them by 255, or give bytes (uint8)."
+            )
+        return v
+    low, high = (int(end) for end in v.to(torch.int64).aminmax()) if v.numel() else (0, 0)
+    if low < 0 or high > 255:
+        raise ConfigError(f"v has whole numbers from {low} to {high}: images that are no floats have values up to 255.")
+    return data.as_float((v * 255 if high <= 1 else v).to(torch.uint8))  # 0 and 1 are black and white
 
 
 def _reshaped(v: torch.Tensor, data: ArrayDataModule, shape: tuple[int, ...]) -> torch.Tensor:

@@ -36,7 +36,8 @@ def labels_of_classes(classes: Sequence[int | str], labels: Any, names: Sequence
         raise ConfigError(
             "data.held_out_classes needs data with one label per example: leave it out, or choose others."
         )
-    found = [names.index(str(one)) if names is not None and one in names else one for one in classes]
+    # names may be numerals, as in the column of labels "1", "2", "x": they are names, and not the labels 0, 1, 2
+    found = [names.index(str(one)) if names is not None and str(one) in names else one for one in classes]
     known = np.unique(labels[2]).tolist()
     if odd := [one for one in found if one not in known]:
         listed = listing(names or known)
@@ -66,4 +67,6 @@ def without_classes(
         return parts
     outliers = labels_of_classes(classes, labels, names)
     rest = [part[~np.isin(known, outliers)] for part, known in zip(parts[:2], labels[:2], strict=True)]
+    if not all(map(len, rest)):
+        raise ConfigError("data.held_out_classes leaves no example for training or for validation: name fewer classes.")
     return [*rest, parts[2]]

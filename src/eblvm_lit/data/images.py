@@ -119,7 +119,7 @@ class PixelData(BinarizableData):
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
         """Mirror each image of a CPU batch (B, *event_shape) in place with probability ½, if ``flip`` is set."""
-        if self.flip:
+        if self.flip and self.image_shape is not None:
             n = len(batch) if shard is None else shard.n
             flipped = torch.rand(n, generator=keyed_generator(self.seed, "flip", iteration)) < 0.5
             flipped = flipped if shard is None else flipped[shard.rows]

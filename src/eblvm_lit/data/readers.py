@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import pickle
 import re
 import zipfile
@@ -18,6 +19,8 @@ from eblvm_lit.errors import DataError
 from eblvm_lit.utils.io import read_arrays
 
 __all__ = ["Names", "Table", "read"]
+
+log = logging.getLogger(__name__)
 
 # The usual names, in lower case, of the array of examples and of the array of labels. The name of an array may also
 # contain the name of a split, as in x_train; an array that is called train has the name "" without it.
@@ -153,11 +156,16 @@ def _read_pt(path: Path, names: Names) -> Table:
     if isinstance(content, tuple | list) and len(content) == 2:
         content = {"x": content[0], "y": content[1]}
     arrays = content if isinstance(content, Mapping) else {"": content}
-    tensors = {str(name): part.detach() for name, part in arrays.items() if isinstance(part, torch.Tensor)}
-    if not tensors:
-        raise DataError(f"{path} holds no tensor: save a tensor, or a dictionary of tensors.")
-    # Both types of 16-bit floats are converted to float32, because NumPy has no bfloat16.
-    return _table_of(path, {name: at_least_float32(part).numpy() for name, part in tensors.items()}, names)
+    found: dict[str, np.ndarray] = {}
+    for name, part in arrays.items():
+        if isinstance(part, torch.Tensor):
+            # Both types of 16-bit floats are converted to float32, because NumPy has no bfloat16.
+            found[str(name)] = at_least_float32(part.detach()).to_dense().numpy()
+        elif isinstance(part, list | tuple) and all(isinstance(word, str) for word in part):
+            found[str(name)] = np.array(part)  # labels in words
+    if not found:
+        raise DataError(f"{path} holds no tensor: save a tensor, a pair (x, y), or a dictionary of tensors.")
+    return _table_of(path, found, names)
 
 
 def _without_pickle(path: Path, load: Callable[[], Any]) -> Any:
@@ -181,6 +189,11 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     if names.label_column is not None or names.split_column is not None:
         raise DataError(f"{path} has no named columns: give the labels as another array, by data.label_key.")
     splits = {} if names.key in arrays else _arrays_by_split(arrays)
+    if splits and "train" not in splits:  # such as x and x_test
+        usual = (*EXAMPLES, *LABELS, names.key, names.label_key)
+        others = {split: {k: x for k, x in own.items() if k.lower() in usual} for split, own in splits.items()}
+        rest = {name: array for name, array in arrays.items() if name.lower() in usual}
+        splits = {"train": rest, **{split: own for split, own in others.items() if own}} if rest else {}
     if "train" in splits:
         return _joined(path, {split: _table_of(path, own, names) for split, own in splits.items()})
     values = np.asarray(arrays[_key(path, arrays, names.key, EXAMPLES, "data.key")])
@@ -194,17 +207,23 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
         labels = arrays[_key(path, arrays, label_key, LABELS, "data.label_key")]
         # MATLAB has no one-dimensional arrays: labels are stored as a row or as a column.
         labels = labels.reshape(-1) if labels.ndim == 2 and 1 in labels.shape else labels
-        if len(labels) != len(values):
-            raise DataError(f"{path} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
+        if labels.ndim == 0 or len(labels) != len(values):
+            n = 1 if labels.ndim == 0 else len(labels)
+            last = " The last axis has as many: move it to the front." if values.shape[-1] == n > 1 else ""
+            raise DataError(f"{path} has {len(values):,} examples and {n:,} labels: they must be as many.{last}")
     values = values[:, None] if values.ndim == 1 else values
-    if names.columns is not None and values.ndim == 2:
-        d = values.shape[1]
-        if odd := [column for column in names.columns if not isinstance(column, int) or not -d <= column < d]:
-            raise DataError(f"{path} has no column {odd[0]!r}; its columns are the numbers 0 to {d - 1}.")
-        return Table(values[:, list(names.columns)], labels)
     titles = arrays.get("columns")  # eblvm_lit.train stores the column names of a pandas frame in this array
     named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
-    return Table(values, labels, None, tuple(map(str, titles)) if named else None)
+    columns = tuple(map(str, titles)) if titles is not None and named else None
+    if names.columns is None or values.ndim != 2:
+        return Table(values, labels, None, columns)
+    d = values.shape[1]
+    numbers = {name: i for i, name in enumerate(columns or ())} | {i: i for i in range(-d, d)}
+    if odd := [column for column in names.columns if column not in numbers]:
+        known = ", ".join(columns) if columns else f"the numbers 0 to {d - 1}"
+        raise DataError(f"{path} has no column {odd[0]!r}; its columns are {known}.")
+    chosen = [numbers[column] for column in names.columns]
+    return Table(values[:, chosen], labels, None, columns and tuple(columns[i] for i in chosen))
 
 
 def _arrays_by_split(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
@@ -233,7 +252,19 @@ def _joined(path: Path, parts: Mapping[str, Table]) -> Table:
                 f"{path}: examples of train have the shape {parts['train'].values.shape[1:]}, and those of {split} "
                 f"{part.values.shape[1:]}: they must be alike."
             )
+        if part.values.ndim < 2 or len(part.values) == 0:
+            raise DataError(f"{path}, {split}, holds no examples: its array has the shape {part.values.shape}.")
+        if part.values.ndim > 2 and (part.values.dtype.kind == "f") != (parts["train"].values.dtype.kind == "f"):
+            raise DataError(
+                f"{path}: the images of train are {parts['train'].values.dtype} and those of {split} "
+                f"{part.values.dtype}, so that their pixels may have different ranges: store them in one type."
+            )
     labels = [part.labels for part in parts.values() if part.labels is not None]
+    if 0 < len(labels) < len(parts):
+        log.warning("%s: the labels are ignored, because one split has none.", path)
+        labels = []
+    if len({part.shape[1:] for part in labels}) > 1:
+        raise DataError(f"{path}: the labels of the splits have the shapes {', '.join(str(x.shape) for x in labels)}.")
     return Table(
         np.concatenate([part.values for part in parts.values()]),
         np.concatenate(labels) if len(labels) == len(parts) else None,
@@ -284,6 +315,13 @@ def _read_text(path: Path, names: Names, separator: str | None = None) -> Table:
         raise DataError(f"{path} holds no examples below its header.") from None
     except pd.errors.ParserError as error:
         raise _damaged(path, error) from None
+    numbers = list(map(str, range(len(words))))
+    if not header and len(words) > 1 and words in (numbers, ["", *numbers[:-1]]):
+        # pandas names columns 0, 1, ... if they have no names; below a row of examples there may be decimals, too, but
+        # this row is then hardly 0, 1, ...
+        rest = frame.iloc[1:].apply(pd.to_numeric, errors="coerce")
+        header = not words[0] or bool((rest % 1 > 0).any(axis=None))
+        frame = frame.iloc[1:] if header else frame
     if header and len(words) != frame.shape[1]:
         raise DataError(
             f"{path} has {len(words)} names of columns and {frame.shape[1]} columns: give each column a name, or none."
@@ -314,6 +352,8 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
         raise DataError(f"{path} has no column {unknown[0]!r}; its columns are {known}.")
     if not chosen:
         raise DataError(f"{path} has no columns beside {', '.join(map(str, others))}: nothing is left to model.")
+    if repeated := sorted({str(name) for name in chosen if list(frame.columns).count(name) > 1}):
+        raise DataError(f"{path} has several columns that are called {repeated[0]}: give each column its own name.")
     columns = [_column_of_numbers(path, cast(pd.Series, frame[name]), name) for name in chosen]
     labels = None if names.label_column is None else frame[names.label_column].to_numpy()
     split = None if names.split_column is None else frame[names.split_column].to_numpy()

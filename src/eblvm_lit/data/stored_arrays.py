@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
+import yaml
 
 from eblvm_lit.data.arrangement import channels_first
 from eblvm_lit.data.array_files import ArrayFile
@@ -24,6 +26,7 @@ __all__ = ["MAX_BYTES", "ArraysToStore", "StoredArrays", "arrays_to_store"]
 # The largest size of arrays that are copied into the folder of a run. Larger arrays should be written once to a file
 # that all runs read.
 MAX_BYTES = 2 * 2**30
+SHAPING = ("data.columns=", "data.flatten=", "data.image_size=")  # overrides that change the shape of an example
 GROUP = "_memory"  # the option of the config group data with which a run reads stored arrays
 
 
@@ -78,8 +81,14 @@ class ArraysToStore(NamedTuple):
             words: The user's overrides, which may choose another kind.
         """
         values = self.contents[self.names["train"]]["x"]
+        given = dict(word.split("=", 1) for word in words if word.startswith(SHAPING))
+        options = {key: yaml.safe_load(value) for key, value in given.items()}
         shape = [1] if values.ndim == 1 else [*channels_first(values[:1], "data").shape[1:]]
-        event_shape = [math.prod(shape)] if "data.flatten=true" in words else shape
+        if (columns := options.get("data.columns")) and len(shape) == 1:
+            shape = [len(columns)]
+        if (size := options.get("data.image_size")) and len(shape) == 1:
+            shape = [*([1] if len(size) == 2 else []), *size]
+        event_shape = [math.prod(shape)] if options.get("data.flatten") is True else shape
         kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(event_shape)}"]
         files = [f"data.{split}={name}" for split, name in self.names.items()]
         return [f"data={GROUP}", *kinds, f"data.shape={shape}".replace(" ", ""), *files]
@@ -157,6 +166,8 @@ def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
     labels = found.labels if labels is None else labels
     if labels is not None:
         labels = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
+        if labels.dtype == object and pd.isna(labels).any():
+            raise ConfigError(f"{name} has a row without a label: fill it in or leave the row out.")
         content["y"] = (
             labels.astype(str) if labels.dtype.kind not in "buif" else labels
         )  # text instead of Python objects, which only pickle can store

@@ -65,7 +65,7 @@ def load(
     path = shipped if shipped.is_dir() and not Path(str(path)).exists() else Path(str(path))
     named = f"{checkpoint or 'last'}.ckpt"
     if not any(file.is_file() for file in (path, path / WEIGHTS, path / "checkpoints" / named)):
-        names = sorted(folder.name for folder in PRETRAINED.iterdir() if folder.is_dir())
+        names = sorted(folder.name for folder in PRETRAINED.iterdir() if (folder / WEIGHTS).is_file())
         raise DataError(
             f"There is no checkpoint at {path}: name one, the folder of a run with checkpoints/{named}, that "
             f"of a model with {WEIGHTS}, or one of {', '.join(names)}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -70,6 +71,9 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     if cfg.data_root is not None:  # replace the root of the data, and of outlier data sets in the callbacks
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
+        if "root" not in stored.data:  # a file of your own
+            for name in {"path", "train", "val", "test"} & {name for name, value in stored.data.items() if value}:
+                stored.data[name] = str(Path(cfg.data_root) / Path(stored.data[name]).name)
     return stored
 
 

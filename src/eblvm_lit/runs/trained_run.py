@@ -239,6 +239,8 @@ class TrainedRun:
         data = self._shapes
         points = as_points(v, data, self.method.event_shape).to(like.device)
         points = points if points.is_floating_point() else points.double()
+        if isinstance(self.energy, Energy) and self.energy.binary_visible and not ((points == 0) | (points == 1)).all():
+            raise ConfigError(f"The v of {type(self.energy).__name__} are bits: give 0 and 1, such as v > 0.5.")
         return data.from_units(points).to(dtype or like.dtype)
 
     @property
@@ -391,7 +393,9 @@ class TrainedRun:
     @property
     def _log_likelihood_metric(self) -> LogLikelihood:
         node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
-        return instantiate(node, "log_likelihood", self.packages) or LogLikelihood()
+        # a run without metrics still has the quadrature that suits its model
+        quadrature = instantiate(self.config.get("quadrature"), "quadrature", self.packages)
+        return instantiate(node, "log_likelihood", self.packages) or LogLikelihood(quadrature=quadrature)
 
     def log_partition(self) -> tuple[float, float]:
         """Compute log Z and its standard error, in nats, for the current parameters.
