@@ -7,10 +7,14 @@ import pytest
 import torch
 
 import eblvm_lit as eb
+from eblvm_lit.core.noise_levels import NoiseRange
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.draws import cache as cache_module
 from eblvm_lit.draws.cache import SampleCache
 from eblvm_lit.draws.choice import draws_of
+from eblvm_lit.energies.noise_conditional import NoiseConditionalEnergy
+from eblvm_lit.posteriors.at_every_level import NoiseConditionalPosterior
+from eblvm_lit.samplers.probability_flow import ProbabilityFlow
 from helpers.annealing import Hidden, few, gaussian, sampler
 from helpers.models import generator
 from helpers.stand_in import StandIn, loaded
@@ -147,3 +151,23 @@ def test_the_file_of_samples_is_named_by_all_that_they_depend_on(tmp_path):
     boxes = [folder(lambda method, data, w=w: data.splits.train.mul_(w), boxed) for w in widths]
     assert boxes[0] != boxes[1]
     assert folder() == folder(sampler=few(batch_size=9)) == folder(lambda method, data: method.energy.eval())
+
+
+def test_samples_of_every_noise_level_depend_on_the_posterior_of_the_latents(tmp_path):
+    noise_range = NoiseRange(mean=0.5, std=0.4)
+    torch.manual_seed(0)
+    inner = eb.DeepVectorEnergy(v_dim=7, h_dim=2)
+    energy = NoiseConditionalEnergy(energy=inner, v_shape=[6], noise_range=noise_range).of_data()
+    data = loaded(Tiny())
+    folders = set()
+    for scale in (1.0, 30.0):
+        torch.manual_seed(1)
+        q = eb.LinearGaussianPosterior(v_dim=7, h_dim=2)
+        with torch.no_grad():
+            q.linear.weight.mul_(scale)
+        posterior = NoiseConditionalPosterior(posterior=q, noise_range=noise_range).of_data()
+        method = StandIn(energy=energy, posterior=posterior)
+        draws = draws_of(method, data, eb.Sampler(dynamics=ProbabilityFlow(n_steps=2)))
+        assert draws.kind == "levels"
+        folders.add(SampleCache(sampler=few(), cache_dir=tmp_path).folder(draws))
+    assert len(folders) == 2
