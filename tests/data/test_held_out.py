@@ -69,6 +69,14 @@ def test_training_and_validation_have_all_examples_but_those_of_held_out_classes
         assert torch.equal(rest.state_dict()["train"], digests.train[whole.labels.train != 1].unique())
 
 
+def test_minibatches_of_a_small_folder_have_no_more_than_the_remaining_images(tmp_path):
+    data = image_folder(tmp_path, held_out_classes=["bee"])
+    found, line = data.find_options()
+    data.setup()
+    assert found["batch_size"] == len(data.splits.train)
+    assert f"{len(data.splits.train)} for training, {len(data.splits.val)} for validation" in line
+
+
 def test_held_out_examples_do_not_change_the_scale_of_the_others(tmp_path):
     y = np.arange(400) % 2
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(400, 1)) + 1000 * y[:, None], y=y)

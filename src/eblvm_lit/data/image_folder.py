@@ -21,6 +21,7 @@ from eblvm_lit.data.arrangement import CHANNELS
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.folders.contents import stamps_of
 from eblvm_lit.data.folders.division import Listing, Page, list_folders
+from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.data.prepared_files import (
     DamagedImagesError,
@@ -148,6 +149,11 @@ class ImageFolder(ImageDataModule):
         if self.white is None and self._listing.peak >= 0:
             found["white"] = max(1, round(self._listing.peak))
         n_train, n_val, n_test = self._listing.counts
+        labels = self._listing.labels
+        if self.held_out_classes and labels is not None:
+            parts = np.split(labels, np.cumsum([n_train, n_val]))
+            kept = without_classes(parts, parts, self.held_out_classes, self._listing.class_names)
+            n_train, n_val = map(len, kept[:2])
         n_train += n_val if self.train_on_val else 0
         if n_train < self.batch_size:
             found["batch_size"] = n_train
