@@ -313,7 +313,7 @@ def test_vectors_are_images_of_the_given_size(tmp_path):
     assert "80 grey images of 6 x 8 pixels (uint8)" in line(path=path, image_size=(6, 8))
     with pytest.raises(ConfigError, match=r"is \[C, H, W\] with C = 1 or 3"):
         ArrayFile(path=path, image_size=(4, 4, 3))
-    with pytest.raises(ConfigError, match=r"has 48 columns, and data\.image_size=\[1, 5, 5\] needs 25"):
+    with pytest.raises(ConfigError, match=r"has examples of 48 values, and data\.image_size=\[1, 5, 5\] needs 25"):
         ArrayFile(path=path, image_size=(5, 5))
 
 

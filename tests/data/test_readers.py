@@ -101,7 +101,7 @@ def test_arrays_named_by_their_splits_are_one_table_with_splits(tmp_path, patter
 def test_key_names_arrays_of_all_splits_without_the_split_or_one_array(tmp_path):
     path = tmp_path / "points.npz"
     np.savez(path, train_left=X, train_right=X + 1, valid_left=X[:1], valid_right=X[:1] + 1, names=Y)
-    with pytest.raises(DataError, match=r"has the arrays left \(3, 2\), right \(3, 2\): set data.key"):
+    with pytest.raises(DataError, match=r"has the arrays train_left \(3, 2\), .*: set data.key"):
         read(path)
     table = read(path, Names(key="right"))
     np.testing.assert_array_equal(table.values, np.concatenate([X, X[:1]]) + 1)
@@ -118,6 +118,34 @@ def test_an_array_without_a_split_is_for_training(tmp_path):
     np.testing.assert_array_equal(table.values, np.concatenate([X, X[:1]]))
     assert table.split.tolist() == ["train"] * 3 + ["test"]
     np.testing.assert_array_equal(table.labels, [*Y, Y[0]])
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x": X, "train_mask": Y, "test_mask": Y},
+        {"data": X, "train_idx": Y[:2], "test_idx": Y[2:], "n_train": 2},
+        {"x": X, "val_loss": Y[:1]},
+        {"x": X, "labels": Y[:2]},
+        {"x": X, "images": Y},
+        {"x_train": X},
+        {"train": X},
+        {"x_train": X, "n_test": 3},
+    ],
+)
+def test_other_arrays_do_not_hide_the_examples(tmp_path, arrays):
+    np.savez(tmp_path / "points.npz", **arrays)
+    table = read(tmp_path / "points.npz")
+    np.testing.assert_array_equal(table.values, X)
+    assert table.split is None
+    assert table.labels is None
+
+
+def test_numerals_name_columns(tmp_path):
+    pd.DataFrame(np.c_[X, Y]).to_csv(tmp_path / "points.csv", index=False)
+    table = read(tmp_path / "points.csv", Names(label_column=2, columns=[1, 0]))
+    np.testing.assert_array_equal(table.values, X[:, ::-1])
+    np.testing.assert_array_equal(table.labels.astype(float), Y)
 
 
 @pytest.mark.parametrize("index", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -17,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eblvm_lit.cli.compose import train
+from eblvm_lit.data.array_files import ArrayFile
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.runs.trained_run import TrainedRun
 
@@ -121,11 +123,16 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
         own += [f"trainer.max_steps={self.max_steps}", f"run_dir={str(folder)!r}", f"cache_dir={str(folder)!r}"]
         # A run also needs a validation and a test split: the first training rows serve as both.
         few = x[:N_VALIDATION]
+        log = logging.getLogger(ArrayFile.__module__)
+        level = log.level
+        log.setLevel(logging.ERROR)  # no warning that these rows are training rows
         try:
             with redirect_stdout(io.StringIO()):
                 run = train([*QUIET, *SETTINGS, *own, *self.overrides], data=x, validation=few, test=few)
         except EblvmError as error:  # users of scikit-learn expect a ValueError for unsuitable data
             raise ValueError(str(error)) from error
+        finally:
+            log.setLevel(level)
         # keep the initial states of the chains, so that sampling still works after a temporary folder is removed
         kept = {"iteration": run.iteration, "folder": run.folder if self.run_dir else None, "starts": run.starts}
         return TrainedRun(method=run.method, config=run.config, metrics=run.metrics, packages=run.packages, **kept)

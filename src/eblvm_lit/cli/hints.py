@@ -104,7 +104,7 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
     if name in TAKEN:
         return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
     if key == "data.path" and config_name == "evaluate":
-        return "evaluate.py reads the data of the run: set data_root=FOLDER if its file is now in another folder."
+        return "evaluate.py reads the data of the run: set data_root=FOLDER if the file of data=array has moved."
     if key == "data.path":
         return "There is no key 'data.path' for this data set: it belongs to data=array and data=image_folder."
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])

@@ -78,7 +78,7 @@ def pixels_of(parts: Sequence[np.ndarray], where: str) -> list[np.ndarray]:
     elif -1 <= low < 0 and high <= 1:
         scale = 0.5
         shift = 0.5
-    elif low >= 0 and high <= 255 and (high >= 2 or whole):
+    elif low >= 0 and 2 <= high <= 255:
         scale = 1 / 255
         shift = 0.0
     else:

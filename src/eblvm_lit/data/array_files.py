@@ -46,6 +46,7 @@ class Examples(NamedTuple):
         class_names: The names of the labels 0, 1, ...; None if the labels are numbers.
         columns: The names of the columns of vectors; None if they have none.
         stored: The dtype in the file.
+        given: Whether the validation or the test split was given, and not drawn from the training examples.
     """
 
     parts: list[np.ndarray]
@@ -53,6 +54,7 @@ class Examples(NamedTuple):
     class_names: tuple[str, ...] | None
     columns: tuple[str, ...] | None
     stored: np.dtype
+    given: bool = False
 
     @property
     def are_images(self) -> bool:
@@ -191,6 +193,8 @@ class ArrayFile(PixelData):
         examples = self._examples()
         self.class_names = examples.class_names
         self.column_names = examples.columns
+        if self.binarize is not None and not examples.are_images:
+            self._check_range(examples)
         if examples.are_images or self.binarize is not None:
             parts = [self.binarised(_pixels(part), name) for part, name in zip(examples.parts, NAMES, strict=True)]
             if parts[0].dtype != torch.uint8 and self.value_range == "symmetric":
@@ -199,6 +203,14 @@ class ArrayFile(PixelData):
         mean, std = self._scaling or (0.0, 1.0)
         parts = [(part - mean) / std for part in self._with_noise(examples)]
         return Splits(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
+
+    def _check_range(self, examples: Examples) -> None:
+        for part in examples.parts:
+            if (odd := np.argwhere((part < 0) | (part > 1))).size:
+                raise DataError(
+                    f"{self._where}: column {examples.name(odd[0, 1])} has the value {part[tuple(odd[0])]}: "
+                    "data.binarize needs values in [0, 1]. If the rows are images, set data.image_size."
+                )
 
     def load_labels(self) -> Splits | None:
         """Return the labels of each split as int64 tensors; None if there are none."""
@@ -213,7 +225,7 @@ class ArrayFile(PixelData):
         """Return the names of the columns of vectors; see :meth:`ArrayDataModule.known_columns`."""
         try:
             return self._examples().columns
-        except DataError:  # the file is gone, but the model can still be used
+        except (ConfigError, DataError):  # the file is gone, but the model can still be used
             return None
 
     def find_options(self) -> tuple[dict[str, Any], str]:
@@ -266,13 +278,17 @@ class ArrayFile(PixelData):
     def _warn(self, examples: Examples) -> None:
         """Warn of held-out examples that are also training examples, and of images that are dark."""
         train = examples.parts[0]
-        seen = {*digests_of(train)}
+        types = sorted({part.dtype for part in examples.parts}, key=lambda dtype: dtype.itemsize)
+        # equal numbers of two types of floats are equal in the shorter type
+        common = types[0] if all(dtype.kind == "f" for dtype in types) else np.result_type(*types)
+        seen = {*digests_of(train.astype(common, copy=False))} if examples.given else set()
         for part, purpose in zip(examples.parts[1:], PURPOSES[1:], strict=True):
-            if rows := [row for row, one in enumerate(digests_of(part.astype(train.dtype))) if one in seen]:
+            digests = digests_of(part.astype(common, copy=False)) if examples.given else []
+            if rows := [row for row, one in enumerate(digests) if one in seen]:
                 log.warning(
                     "%s examples for %s are also for training, first row %d.", f"{len(rows):,}", purpose, rows[0]
                 )
-        if train.dtype == np.uint8 and examples.are_images and (brightest := int(train.max())) < DARK:
+        if train.dtype == np.uint8 and examples.are_images and 0 < (brightest := int(train.max())) < DARK:
             log.warning(
                 "No pixel is brighter than %d of 255: if this is white, divide the images by %d.", brightest, brightest
             )
@@ -298,13 +314,6 @@ class ArrayFile(PixelData):
     def _examples(self) -> Examples:
         """Return the examples; those for training and for validation have none of the held-out classes."""
         examples = self._all_examples()
-        if self.binarize is not None and not examples.are_images:
-            for part in examples.parts:
-                if (odd := np.argwhere((part < 0) | (part > 1))).size:
-                    raise DataError(
-                        f"{self._where}: column {examples.name(odd[0, 1])} has the value {part[tuple(odd[0])]}: "
-                        "data.binarize needs values in [0, 1]."
-                    )
         facts = (examples.labels, self.held_out_classes, examples.class_names)
         parts = cast(list[np.ndarray], without_classes(examples.parts, *facts))
         return examples._replace(parts=parts, labels=examples.labels and without_classes(examples.labels, *facts))
@@ -320,23 +329,13 @@ class ArrayFile(PixelData):
         stamps = tuple(None if path is None else _stamp(path) for path in paths)
         columns = None if self.columns is None else tuple(self.columns)
         names = Names(self.key, self.label_key, columns, self.label_column, self.split_column)
-        examples = _read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size))
-        if self.image_size is None or examples.are_images:
-            return examples
-        size = tuple(self.image_size) if len(self.image_size) == 3 else (1, *self.image_size)
-        if size[0] not in CHANNELS:
-            raise ConfigError(f"data.image_size={list(size)} is [C, H, W] with C = 1 or 3 channels.")
-        if (d := examples.parts[0].shape[1]) != math.prod(size):
-            raise ConfigError(
-                f"{self._where} has {d} columns, and data.image_size={list(size)} needs {math.prod(size)}."
-            )
-        images = [part.reshape(-1, *size) for part in examples.parts]
-        return examples._replace(parts=pixels_of(images, self._where), columns=None)
+        size = None if self.image_size is None else tuple(self.image_size)
+        return _read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size), size)
 
     def _with_noise(self, examples: Examples) -> list[np.ndarray]:
         """Convert the vectors of each split to float64, and add uniform noise in [0, 1) to columns of whole numbers."""
         parts = [part.astype(np.float64) for part in examples.parts]
-        whole = [] if self.dequantise is False or self.binarize is not None else _whole(examples)
+        whole = [] if self.dequantise is False else _whole(examples)
         for name, part in zip(NAMES, parts, strict=True):
             if len(whole):
                 generator = keyed_generator(self.split_seed, "dequantise", name)
@@ -369,6 +368,7 @@ def _read_examples(
     names: Names,
     seed: int,
     sizes: tuple[float, float],
+    image_size: tuple[int, ...] | None,
 ) -> Examples:
     """Read the files, and draw each split that has no file or rows of its own from the training examples.
 
@@ -379,6 +379,7 @@ def _read_examples(
         names: What is read of the files.
         seed: The seed of the hash.
         sizes: The sizes of the validation and the test split.
+        image_size: The size of images that are stored as vectors.
     """
     where = str(paths[0])
     found = [None if path is None else read(path, names) for path in paths]
@@ -388,7 +389,25 @@ def _read_examples(
             "A file of data.train, data.val or data.test has arrays of several splits: set data.path instead."
         )
     given = _by_word(where, cast(Table, tables[0])) if len(tables) == 1 else tables
-    return examples_of(where, given, seed, sizes)
+    examples = examples_of(where, given, seed, sizes)
+    return examples if image_size is None else _as_images(examples, image_size, where)
+
+
+def _as_images(examples: Examples, size: tuple[int, ...], where: str) -> Examples:
+    """Reshape vectors to grey images of the size (H, W), or to images of the size (C, H, W)."""
+    size = size if len(size) == 3 else (1, *size)
+    if size[0] not in CHANNELS:
+        raise ConfigError(f"data.image_size={list(size)} is [C, H, W] with C = 1 or 3 channels.")
+    shape = examples.parts[0].shape[1:]
+    if shape == size:
+        return examples
+    if shape != (math.prod(size),):
+        raise ConfigError(
+            f"{where} has examples of {math.prod(shape)} values, and data.image_size={list(size)} needs "
+            f"{math.prod(size)}."
+        )
+    images = [part.reshape(-1, *size) for part in examples.parts]
+    return examples._replace(parts=pixels_of(images, where), columns=None)
 
 
 def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tuple[float, float]) -> Examples:
@@ -425,7 +444,8 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
     values = [part.values for part in parts]
     labels, class_names = labels_of([part.labels for part in parts], where)
     pixels = pixels_of(values, where) if first.values.ndim == 4 else values
-    return Examples(pixels, labels, class_names, first.columns, first.values.dtype)
+    given_splits = any(part is not None for part in given[1:])
+    return Examples(pixels, labels, class_names, first.columns, first.values.dtype, given_splits)
 
 
 def _by_word(where: str, table: Table) -> list[Table | None]:

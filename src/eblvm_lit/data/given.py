@@ -58,6 +58,8 @@ def examples_in(given: Any, name: str = "data") -> Given:
         ...
         eblvm_lit.errors.ConfigError: data is a NumPy array, a tensor, a pandas frame or a torch Dataset: data=array ...
     """
+    if name == "data" and isinstance(given, tuple) and len(given) == 2 and all(hasattr(x, "shape") for x in given):
+        raise ConfigError("data is a pair of arrays: give data=x, labels=y.")
     if isinstance(given, str | bytes) or hasattr(given, "__fspath__"):
         raise ConfigError(f"{name} is {KINDS}: data=array data.path={given} reads a file.")
     if isinstance(given, Dataset):
@@ -79,8 +81,6 @@ def _array(given: Any, name: str) -> np.ndarray:
     given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
     if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no bfloat16
         given = given.float()
-    if isinstance(given, tuple) and len(given) == 2 and all(hasattr(part, "shape") for part in given):
-        raise ConfigError(f"{name} is a pair of arrays: give {name}=x, labels=y.")
     if given is None or isinstance(given, dict):
         raise ConfigError(f"{name} is {KINDS}, not {type(given).__name__}.")
     try:
@@ -170,7 +170,8 @@ def _pixels(v: torch.Tensor, data: ArrayDataModule) -> torch.Tensor:
                 "divide them by 255, or give bytes (uint8)."
             )
         return v
-    low, high = (int(end) for end in v.to(torch.int64).aminmax()) if v.numel() else (0, 0)
+    v = v.to(torch.uint8) if v.dtype == torch.bool else v
+    low, high = (int(end) for end in v.aminmax()) if v.numel() else (0, 0)
     if low < 0 or high > 255:
         raise ConfigError(f"v has whole numbers from {low} to {high}: images that are no floats have values up to 255.")
     return data.as_float((v * 255 if high <= 1 else v).to(torch.uint8))  # 0 and 1 are black and white

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageOps
 from pydantic import PositiveInt
 
@@ -79,6 +80,10 @@ class HubData(ArrayFile):
     @property
     def _where(self) -> str:
         return self.repo
+
+    def known_columns(self) -> tuple[str, ...] | None:
+        """Return the names of the columns once the data set has been loaded; it is not downloaded for its names."""
+        return self.column_names
 
     def _all_examples(self) -> Examples:
         columns = None if self.columns is None else tuple(self.columns)
@@ -180,10 +185,10 @@ def _same_shape(source: Source, rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _labels(part: Any, label: str | None) -> np.ndarray | None:
-    """Return the labels of a split as numbers or names; None if it has no labels, or if some are -1 (unknown)."""
+    """Return the labels of a split as numbers or names; None if there are none, or if some are unknown (-1 or None)."""
     if label is None or label not in part.features:
         return None
     labels = np.asarray(part[label][:])
     if type(part.features[label]).__name__ != "ClassLabel":
-        return labels
+        return None if pd.isna(labels).any() else labels
     return None if labels.min(initial=0) < 0 else np.array(part.features[label].int2str(labels.tolist()))

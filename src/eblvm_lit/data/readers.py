@@ -161,7 +161,7 @@ def _read_pt(path: Path, names: Names) -> Table:
         if isinstance(part, torch.Tensor):
             # Both types of 16-bit floats are converted to float32, because NumPy has no bfloat16.
             found[str(name)] = at_least_float32(part.detach()).to_dense().numpy()
-        elif isinstance(part, list | tuple) and all(isinstance(word, str) for word in part):
+        elif name == names.label_key or str(name).lower() in LABELS:
             found[str(name)] = np.array(part)  # labels in words
     if not found:
         raise DataError(f"{path} holds no tensor: save a tensor, a pair (x, y), or a dictionary of tensors.")
@@ -188,20 +188,20 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     """Choose the examples and the labels among the arrays of a file."""
     if names.label_column is not None or names.split_column is not None:
         raise DataError(f"{path} has no named columns: give the labels as another array, by data.label_key.")
-    splits = {} if names.key in arrays else _arrays_by_split(arrays)
-    if splits and "train" not in splits:  # such as x and x_test
-        usual = (*EXAMPLES, *LABELS, names.key, names.label_key)
-        others = {split: {k: x for k, x in own.items() if k.lower() in usual} for split, own in splits.items()}
-        rest = {name: array for name, array in arrays.items() if name.lower() in usual}
-        splits = {"train": rest, **{split: own for split, own in others.items() if own}} if rest else {}
-    if "train" in splits:
+    splits = {} if names.key in arrays else _arrays_by_split(arrays, names)
+    if len(splits) == 1:
+        return _table_of(path, splits["train"], names)
+    if splits:
         return _joined(path, {split: _table_of(path, own, names) for split, own in splits.items()})
     values = np.asarray(arrays[_key(path, arrays, names.key, EXAMPLES, "data.key")])
     if values.dtype.kind not in "buif":
         kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
         kind = kinds.get(values.dtype.kind, "records")
         raise DataError(f"{path} holds {kind} ({values.dtype}): save an array of real numbers.")
-    label_key = names.label_key or next((name for name in arrays if name.lower() in LABELS), None)
+    label_key = names.label_key or _usual(arrays, LABELS)
+    if names.label_key is None and label_key and label_key.lower() != LABELS[0]:
+        many = arrays[label_key]  # an array of this name need not have a label for each example
+        label_key = label_key if many.ndim and len(values) in (len(many), many.size) else None
     labels = None
     if label_key is not None:
         labels = arrays[_key(path, arrays, label_key, LABELS, "data.label_key")]
@@ -226,21 +226,39 @@ def _table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tab
     return Table(values[:, chosen], labels, None, columns and tuple(columns[i] for i in chosen))
 
 
-def _arrays_by_split(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Group the arrays whose names contain the name of one split.
+def _arrays_by_split(arrays: Mapping[str, np.ndarray], names: Names) -> dict[str, dict[str, np.ndarray]]:
+    """Group the arrays of examples and of labels by the name of a split that their names contain.
+
+    Other arrays, such as train_mask, are left out. If no name without a split is a usual one, any name counts.
 
     Returns:
         For each split, its arrays by their names without the split: {"x_train": a, "x_test": b} becomes
-        {"train": {"x": a}, "test": {"x": b}}.
+        {"train": {"x": a}, "test": {"x": b}}. Without arrays for training the result is empty.
     """
     found: dict[str, dict[str, np.ndarray]] = {}
+    plain: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         words = re.findall(r"[^\W_]+", name)
         splits = [word for word in words if word.lower() in WORDS and not word.isdigit()]
         if len(splits) == 1:
             rest = "_".join(word for word in words if word != splits[0])
             found.setdefault(NAMES[WORDS[splits[0].lower()]], {})[rest] = array
-    return found
+        else:
+            plain[name] = array
+
+    def is_example(name: str) -> bool:
+        return name == names.key or (names.key is None and name.lower() in EXAMPLES)
+
+    def wanted(own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        labels = {name: x for name, x in own.items() if name == names.label_key or name.lower() in LABELS}
+        return labels | {name: x for name, x in own.items() if is_example(name)}
+
+    known = {split: wanted(own) for split, own in found.items() if any(map(is_example, own))}
+    if any(map(is_example, plain)):  # such as x and x_test
+        return {"train": wanted(plain), **known} if known and "train" not in known else {}
+    if "train" in known:
+        return known
+    return found if "train" in found and not plain and not known else {}
 
 
 def _joined(path: Path, parts: Mapping[str, Table]) -> Table:
@@ -281,10 +299,18 @@ def _key(path: Path, arrays: Mapping[str, np.ndarray], given: str | None, usual:
         return given
     if len(arrays) == 1:
         return next(iter(arrays))
-    found = [name for name in arrays if name.lower() in usual]
-    if len(found) != 1:
+    found = _usual(arrays, usual)
+    if found is None:
         raise DataError(f"{path} has the arrays {listed}: set data.key, and data.label_key if one of them is labels.")
-    return found[0]
+    return found
+
+
+def _usual(arrays: Mapping[str, np.ndarray], usual: Sequence[str]) -> str | None:
+    """Return the name of the array with the first usual name, in any case; None if there is none or there are two."""
+    for word in usual:
+        if found := [name for name in arrays if name.lower() == word]:
+            return found[0] if len(found) == 1 else None
+    return None
 
 
 # ------------------------------------------------------------------ readers of tables
@@ -345,6 +371,10 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
         raise DataError(f"{path} is a table: name its columns by data.columns and data.label_column.")
     if named and "" in frame.columns and len(frame.columns) > 1:
         frame = frame.drop(columns="")  # a column without a name holds the row numbers that pandas writes
+    if named:  # names may be numerals, which a configuration reads as numbers
+        columns = names.columns and [str(column) for column in names.columns]
+        label, split = (None if name is None else str(name) for name in (names.label_column, names.split_column))
+        names = names._replace(columns=columns, label_column=label, split_column=split)
     others = [name for name in (names.label_column, names.split_column) if name is not None]
     chosen = [name for name in frame.columns if name not in others] if names.columns is None else list(names.columns)
     if unknown := [name for name in (*chosen, *others) if name not in frame.columns]:
@@ -352,8 +382,10 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
         raise DataError(f"{path} has no column {unknown[0]!r}; its columns are {known}.")
     if not chosen:
         raise DataError(f"{path} has no columns beside {', '.join(map(str, others))}: nothing is left to model.")
-    if repeated := sorted({str(name) for name in chosen if list(frame.columns).count(name) > 1}):
-        raise DataError(f"{path} has several columns that are called {repeated[0]}: give each column its own name.")
+    repeated = {*frame.columns[frame.columns.duplicated()]} & {*chosen, *others}
+    if repeated:
+        name = min(map(str, repeated))
+        raise DataError(f"{path} has several columns that are called {name}: give each its own name.")
     columns = [_column_of_numbers(path, cast(pd.Series, frame[name]), name) for name in chosen]
     labels = None if names.label_column is None else frame[names.label_column].to_numpy()
     split = None if names.split_column is None else frame[names.split_column].to_numpy()

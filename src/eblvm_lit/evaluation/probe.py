@@ -86,10 +86,7 @@ class LinearProbe(
 
     def applies(self, method: Method, data: ArrayDataModule) -> bool:
         """Return whether the metric applies to a method and its data; see :meth:`Metric.applies`."""
-        labels = data.labels
-        if method.parts.encoding is None or labels is None or labels.train.dim() > 1:
-            return False
-        return len(labels.train[: self.n_train].unique()) > 1
+        return method.parts.encoding is not None and data.labels is not None and data.labels.train.dim() == 1
 
     def evaluate(
         self, method: Method, data: ArrayDataModule, split: str, generator: torch.Generator
@@ -99,6 +96,8 @@ class LinearProbe(
         n = data.n_train_without(split)
         examples = data.splits.train[:n][: self.n_train], getattr(data.splits, split)
         known = labels.train[:n][: self.n_train].numpy(), getattr(labels, split).numpy()
+        if len(np.unique(known[0])) < 2:  # the classifier needs two classes
+            return {}
         means = tuple(posterior_means(method, data, rows) for rows in examples)
         features = [means]
         if self.pixels:

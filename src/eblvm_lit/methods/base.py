@@ -169,6 +169,9 @@ class Method(
                 among the processes.
         """
 
+    def check_shared_batch(self, n: int, size: int) -> None:
+        """Raise a ConfigError if ``size`` processes cannot share a training minibatch of n examples."""
+
     def failure_hint(self, quantity: str) -> str | None:
         """Return advice if a quantity in :attr:`diagnostics` is not finite, or None if there is no advice.
 

@@ -158,7 +158,7 @@ def find_checkpoint(cfg: DictConfig) -> Path | None:
             continue  # this is not the folder of a run
         if not changed:
             return path
-        if not similar and len(changed) <= MOST_TOLD:
+        if not similar and len(changed) <= MOST_TOLD and not {"", "method", "data"} & {*changed}:
             similar = f" {_told(path, changed)}"
     raise DataError(f"ckpt=last: no run with these settings was found under {cfg.outputs_dir}.{similar}")
 

@@ -168,6 +168,7 @@ def _trainings(folder: Path, init_from: str | None) -> list[list[str]]:
         return []
     words = [str(word) for word in command["overrides"] if not ELSEWHERE.search(str(word))]
     before = Path(init_from or "")
+    chosen = "" if before.name in ("", "last.ckpt") or before.suffix != ".ckpt" else f"/checkpoints/{before.name}"
     before = before.parent.parent if before.suffix == ".ckpt" else before
     if init_from is None or not (before / CONFIG).is_file():
         return [words]
@@ -176,7 +177,7 @@ def _trainings(folder: Path, init_from: str | None) -> list[list[str]]:
         return [words]
     name = f"outputs/run_{len(earlier)}"
     earlier[-1] = [*_without(earlier[-1], *FOLDER_KEYS), f"run_dir={name}"]
-    return [*earlier, [*_without(words, "init_from", *FOLDER_KEYS), f"init_from={name}"]]
+    return [*earlier, [*_without(words, "init_from", *FOLDER_KEYS), f"init_from={name}{chosen}"]]
 
 
 def _without(words: Sequence[str], *keys: str) -> list[str]:

@@ -71,9 +71,11 @@ def stored_config(plain: Mapping[str, Any], cfg: DictConfig) -> DictConfig:
     if cfg.data_root is not None:  # replace the root of the data, and of outlier data sets in the callbacks
         for part in (stored.data, stored.callbacks):
             redirect(part, {"root": cfg.data_root})
-        if "root" not in stored.data:  # a file of your own
-            for name in {"path", "train", "val", "test"} & {name for name, value in stored.data.items() if value}:
-                stored.data[name] = str(Path(cfg.data_root) / Path(stored.data[name]).name)
+        if not {"root", "run_folder"} & {*stored.data}:  # a file of your own
+            for name in ("path", "train", "val", "test"):
+                old = stored.data.get(name)
+                if old and not Path(old).expanduser().exists():
+                    stored.data[name] = str(Path(cfg.data_root) / Path(old).name)
     return stored
 
 

@@ -19,6 +19,7 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import by_rows, in_float64, tensor_of
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.data.given import alike, as_points
+from eblvm_lit.data.images import BinarizableData
 from eblvm_lit.draws.base import Draws
 from eblvm_lit.draws.chains import ChainDraws
 from eblvm_lit.draws.choice import as_sampler, draws_of
@@ -239,8 +240,11 @@ class TrainedRun:
         data = self._shapes
         points = as_points(v, data, self.method.event_shape).to(like.device)
         points = points if points.is_floating_point() else points.double()
-        if isinstance(self.energy, Energy) and self.energy.binary_visible and not ((points == 0) | (points == 1)).all():
-            raise ConfigError(f"The v of {type(self.energy).__name__} are bits: give 0 and 1, such as v > 0.5.")
+        if isinstance(self.energy, Energy) and self.energy.binary_visible:
+            if isinstance(data, BinarizableData) and data.binarize == "threshold":
+                points = data.binarised(points, "given")
+            if not ((points == 0) | (points == 1)).all():
+                raise ConfigError(f"The v of {type(self.energy).__name__} are bits: give the numbers 0 and 1.")
         return data.from_units(points).to(dtype or like.dtype)
 
     @property
@@ -393,9 +397,10 @@ class TrainedRun:
     @property
     def _log_likelihood_metric(self) -> LogLikelihood:
         node = OmegaConf.select(self.config, "callbacks.evaluation.metrics.log_likelihood")
+        if node is not None:
+            return instantiate(node, "log_likelihood", self.packages)
         # a run without metrics still has the quadrature that suits its model
-        quadrature = instantiate(self.config.get("quadrature"), "quadrature", self.packages)
-        return instantiate(node, "log_likelihood", self.packages) or LogLikelihood(quadrature=quadrature)
+        return LogLikelihood(quadrature=instantiate(self.config.get("quadrature"), "quadrature", self.packages))
 
     def log_partition(self) -> tuple[float, float]:
         """Compute log Z and its standard error, in nats, for the current parameters.

@@ -66,6 +66,7 @@ def _settings(part: object) -> dict[str, object]:
             path = f"{value.__module__}.{value.__qualname__}"
             found[name] = path if "<" not in path else uuid.uuid4().hex
         elif type(value).__module__.startswith("eblvm_lit.") and not isinstance(value, nn.Module):
-            lists = {key: repr(x) for key, x in vars(value).items() if isinstance(x, Tensor | list)}
+            tensors = {key: digest(x) for key, x in vars(value).items() if isinstance(x, Tensor)}
+            lists = {key: x for key, x in vars(value).items() if isinstance(x, list)} | tensors
             found[name] = {**lists, **_settings(value)}
     return found

@@ -6,7 +6,6 @@ import torch
 from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.shards import _shard
 from eblvm_lit.errors import ConfigError
-from eblvm_lit.methods.bidvl import sngan as sngan_module
 from eblvm_lit.methods.bidvl.losses import Adversarial, non_saturating
 from helpers import iterating
 from helpers.bidvl_images import changed, minibatch, sngan
@@ -65,22 +64,21 @@ def test_fresh_minibatches_deal_the_rows_out_to_the_steps_of_the_critic(float64)
 
 @pytest.mark.parametrize("n", [12, 24, 18, 30, 60])
 @pytest.mark.parametrize("size", [2, 4])
-def test_several_processes_deal_out_the_rows_of_one_process_or_are_refused(n, size, monkeypatch):
+def test_several_processes_deal_out_the_rows_of_one_process_or_are_refused(n, size):
     method = sngan(n_upper_steps=3, fresh_minibatches=True)
-    monkeypatch.setattr(sngan_module, "rank_and_size", lambda: (0, size))
     shards = [_shard(n, rank, size, torch.device("cpu")).rows for rank in range(size)]
     parts = [sorted(torch.cat([rows[k::3] for rows in shards]).tolist()) for k in range(3)]
     alike = parts == [list(range(k, n, 3)) for k in range(3)]
     even = all(len(rows) % 3 == 0 for rows in shards)
     if n % (2 * size * 3) == 0:
-        method.check_batch_size(n)
+        method.check_shared_batch(n, size)
         assert alike
         assert even
     else:
         with pytest.raises(
             ConfigError, match=f"{size} devices cannot divide a batch of {n} .* multiples of {6 * size}"
         ):
-            method.check_batch_size(n)
+            method.check_shared_batch(n, size)
 
 
 def test_the_logistic_gap_is_the_cross_entropy_of_a_classifier_by_the_energy(float64):

@@ -9,7 +9,6 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from eblvm_lit.core.ranges import Seed
-from eblvm_lit.core.ranks import rank_and_size
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction
@@ -112,7 +111,7 @@ class SNGAN(GeneratorMethod):
 
         Raises:
             ConfigError: If a batch has too few examples for batch normalisation, or cannot be divided evenly among the
-                critic's steps, in one process or in several.
+                critic's steps.
         """
         super().check_batch_size(n)
         if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
@@ -120,9 +119,14 @@ class SNGAN(GeneratorMethod):
                 f"A batch of {n} examples cannot be divided evenly among {self.n_upper_steps} steps of the critic: "
                 "choose data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
             )
-        # Each process has a share of both halves of the minibatch (core/shards.py), and divides it among the steps.
-        _, size = rank_and_size()
-        if self.fresh_minibatches and size > 1 and n % (multiple := 2 * size * self.n_upper_steps):
+
+    def check_shared_batch(self, n: int, size: int) -> None:
+        """Raise a ConfigError if several processes would not divide a minibatch into the parts of one process.
+
+        Each process has a share of both halves of the minibatch (core/shards.py), and divides it among the steps.
+        """
+        multiple = 2 * size * self.n_upper_steps
+        if self.fresh_minibatches and self.n_upper_steps > 1 and n >= 2 * size and n % multiple:
             raise ConfigError(
                 f"{size} devices cannot divide a batch of {n} examples evenly among {self.n_upper_steps} steps of the "
                 f"critic: choose data.batch_size, and a training split, that are multiples of {multiple}, or "

@@ -69,6 +69,8 @@ def refuse_processes(method: Method, data: ArrayDataModule, size: int) -> None:
     if size > 1:
         check_shared(max(data.train_batch_sizes()), size)
         method.check_processes(size)
+        for n in data.train_batch_sizes():
+            method.check_shared_batch(n, size)
         refuse_local_statistics(method)
 
 
