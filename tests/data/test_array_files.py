@@ -268,7 +268,7 @@ def test_labels_follow_their_examples(tmp_path):
     assert sorted(torch.cat(list(words.labels)).unique().tolist()) == [0, 1, 2, 3]
 
 
-# ------------------------------------------------------------------ bits
+# ------------------------------------------------------------------ images and vectors that become bits
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64, np.bool_, np.int64])

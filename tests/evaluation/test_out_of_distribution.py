@@ -142,7 +142,7 @@ def test_the_bound_is_the_free_energy_where_q_is_the_posterior():
 
 
 def test_the_bound_of_binary_latents_is_above_the_free_energy(float64):
-    # At relaxed bits the estimate would be below F.
+    # With relaxed bits, numbers between 0 and 1 in place of 0 and 1, the estimate would be below F(v).
     model = random_grbm(3, 5)
     q = randomise(eb.BernoulliPosterior(v_dim=3, h_dim=5, temperature=1.0))
     v = torch.randn(4, 3)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -18,52 +18,23 @@ from torch import Tensor
 
 from eblvm_lit.core.ranges import Fraction, Seed
 from eblvm_lit.core.seeding import keyed_generator
-from eblvm_lit.data.arrangement import CHANNELS, channels_first, labels_of, pixels_of
+from eblvm_lit.data.arrangement import CHANNELS
 from eblvm_lit.data.base import Splits, range_of
+from eblvm_lit.data.file_examples import Examples, read_examples, stamp_of
 from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import PixelData
-from eblvm_lit.data.readers import Names, Table, read
 from eblvm_lit.data.split_changes import as_integers
-from eblvm_lit.data.splitting import NAMES, WORDS, digests_of, fraction_of, rows_of_splits, split_of
+from eblvm_lit.data.splitting import NAMES, digests_of
+from eblvm_lit.data.tables import Names
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.numbers import listing, significant
 
-__all__ = ["ArrayFile", "Examples", "examples_of"]
+__all__ = ["ArrayFile"]
 
 log = logging.getLogger(__name__)
 
 DARK = 64  # a warning says that images are dark if the brightest byte is below this value
 PURPOSES = ("training", "validation", "testing")
-
-
-class Examples(NamedTuple):
-    """The examples read from all files, divided into splits but not yet standardised.
-
-    Attributes:
-        parts: The examples of the training, validation and test split, of one dtype: vectors (n, d), or images
-            (n, C, H, W).
-        labels: The labels of each split; None if there are none.
-        class_names: The names of the labels 0, 1, ...; None if the labels are numbers.
-        columns: The names of the columns of vectors; None if they have none.
-        stored: The dtype in the file.
-        given: Whether the validation or the test split was given, and not drawn from the training examples.
-    """
-
-    parts: list[np.ndarray]
-    labels: list[np.ndarray] | None
-    class_names: tuple[str, ...] | None
-    columns: tuple[str, ...] | None
-    stored: np.dtype
-    given: bool = False
-
-    @property
-    def are_images(self) -> bool:
-        """Whether the examples are images."""
-        return self.parts[0].ndim == 4
-
-    def name(self, column: int) -> str:
-        """Return the name of a column, or its index."""
-        return str(column) if self.columns is None else self.columns[column]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -86,7 +57,7 @@ class ArrayFile(PixelData):
     Args:
         path: The file; None if ``train`` is given.
         train, val, test: The files of given splits.
-        names: What is read of the files; see :class:`~eblvm_lit.data.readers.Names`.
+        names: What is read of the files; see :class:`~eblvm_lit.data.tables.Names`.
         val_size: The fraction of validation examples, or their number, which is turned into a fraction.
         test_size: The same for test examples.
         split_seed: The seed of the hash.
@@ -281,9 +252,9 @@ class ArrayFile(PixelData):
         types = sorted({part.dtype for part in examples.parts}, key=lambda dtype: dtype.itemsize)
         # equal numbers of two types of floats are equal in the shorter type
         common = types[0] if all(dtype.kind == "f" for dtype in types) else np.result_type(*types)
-        seen = {*digests_of(train.astype(common, copy=False))} if examples.given else set()
+        seen = {*digests_of(train.astype(common, copy=False))} if examples.splits_given else set()
         for part, purpose in zip(examples.parts[1:], PURPOSES[1:], strict=True):
-            digests = digests_of(part.astype(common, copy=False)) if examples.given else []
+            digests = digests_of(part.astype(common, copy=False)) if examples.splits_given else []
             if rows := [row for row, one in enumerate(digests) if one in seen]:
                 log.warning(
                     "%s examples for %s are also for training, first row %d.", f"{len(rows):,}", purpose, rows[0]
@@ -326,11 +297,11 @@ class ArrayFile(PixelData):
             raise ConfigError("data.path is one file of all splits: leave it out where data.train is given.")
         named = given if self.path is None else (self.path,)
         paths = tuple(None if path is None else Path(path).expanduser().absolute() for path in named)
-        stamps = tuple(None if path is None else _stamp(path) for path in paths)
+        stamps = tuple(None if path is None else stamp_of(path) for path in paths)
         columns = None if self.columns is None else tuple(self.columns)
         names = Names(self.key, self.label_key, columns, self.label_column, self.split_column)
         size = None if self.image_size is None else tuple(self.image_size)
-        return _read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size), size)
+        return read_examples(paths, stamps, names, self.split_seed, (self.val_size, self.test_size), size)
 
     def _with_noise(self, examples: Examples) -> list[np.ndarray]:
         """Convert the vectors of each split to float64, and add uniform noise in [0, 1) to columns of whole numbers."""
@@ -348,120 +319,9 @@ def _pixels(part: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(part if part.ndim == 4 else part.astype(np.float32)))
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    return (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
-
-
 def _whole(examples: Examples) -> list[int]:
     """Return the indices of the columns that hold only whole numbers, or an empty list for images."""
     if examples.are_images:
         return []
     whole = [(part == np.floor(part)).all(0) for part in examples.parts]
     return np.flatnonzero(np.all(whole, axis=0)).tolist()
-
-
-# Cached, because a run builds its data three times, but should read the files only once.
-@functools.lru_cache(maxsize=1)
-def _read_examples(
-    paths: tuple[Path | None, ...],
-    stamps: tuple[Any, ...],  # noqa: ARG001 - part of the cache's key: a file that has changed is read again
-    names: Names,
-    seed: int,
-    sizes: tuple[float, float],
-    image_size: tuple[int, ...] | None,
-) -> Examples:
-    """Read the files, and draw each split that has no file or rows of its own from the training examples.
-
-    Args:
-        paths: One file for all splits, or the files of the training, validation and test split; the last two may be
-            None.
-        stamps: The sizes and modification times of the files.
-        names: What is read of the files.
-        seed: The seed of the hash.
-        sizes: The sizes of the validation and the test split.
-        image_size: The size of images that are stored as vectors.
-    """
-    where = str(paths[0])
-    found = [None if path is None else read(path, names) for path in paths]
-    tables = [part and part._replace(values=channels_first(part.values, where)) for part in found]
-    if len(tables) > 1 and names.split_column is None and any(part and part.split is not None for part in tables):
-        raise DataError(
-            "A file of data.train, data.val or data.test has arrays of several splits: set data.path instead."
-        )
-    given = _by_word(where, cast(Table, tables[0])) if len(tables) == 1 else tables
-    examples = examples_of(where, given, seed, sizes)
-    return examples if image_size is None else _as_images(examples, image_size, where)
-
-
-def _as_images(examples: Examples, size: tuple[int, ...], where: str) -> Examples:
-    """Reshape vectors to grey images of the size (H, W), or to images of the size (C, H, W)."""
-    size = size if len(size) == 3 else (1, *size)
-    if size[0] not in CHANNELS:
-        raise ConfigError(f"data.image_size={list(size)} is [C, H, W] with C = 1 or 3 channels.")
-    shape = examples.parts[0].shape[1:]
-    if shape == size:
-        return examples
-    if shape != (math.prod(size),):
-        raise ConfigError(
-            f"{where} has examples of {math.prod(shape)} values, and data.image_size={list(size)} needs "
-            f"{math.prod(size)}."
-        )
-    images = [part.reshape(-1, *size) for part in examples.parts]
-    return examples._replace(parts=pixels_of(images, where), columns=None)
-
-
-def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tuple[float, float]) -> Examples:
-    """Convert the table of each split to examples; a split that has no table takes examples of the training table.
-
-    Args:
-        where: Where the tables come from, for messages.
-        given: The tables of the training, validation and test split; the last two may be None.
-        seed: The seed of the hash.
-        sizes: The sizes of the validation and the test split.
-
-    Raises:
-        DataError: If a split has no example, or the examples are neither vectors nor images of one shape.
-
-    Example:
-        >>> given = [Table(np.random.default_rng(0).normal(size=(100, 2))), Table(np.ones((5, 2))), None]
-        >>> [len(part) for part in examples_of("arrays", given, 0, (0.1, 0.1)).parts]
-        [89, 5, 11]
-    """
-    first = cast(Table, given[0])
-    fractions = [
-        0.0 if part is not None else fraction_of(size, len(first.values))
-        for part, size in zip(given[1:], sizes, strict=True)
-    ]
-    split = split_of(digests_of(first.values), seed=seed, val=fractions[0], test=fractions[1])
-    held_out = [part or _rows(first, split == i) for i, part in enumerate(given[1:], start=1)]
-    parts = [_rows(first, split == 0), *held_out]
-    rows_of_splits(np.repeat(np.arange(3), [len(part.values) for part in parts]), where)
-    if other := next((part for part in parts if part.values.shape[1:] != first.values.shape[1:]), None):
-        raise DataError(
-            f"Training examples have the shape {first.values.shape[1:]}, and others {other.values.shape[1:]}: "
-            "they must be alike."
-        )
-    values = [part.values for part in parts]
-    labels, class_names = labels_of([part.labels for part in parts], where)
-    pixels = pixels_of(values, where) if first.values.ndim == 4 else values
-    given_splits = any(part is not None for part in given[1:])
-    return Examples(pixels, labels, class_names, first.columns, first.values.dtype, given_splits)
-
-
-def _by_word(where: str, table: Table) -> list[Table | None]:
-    """Divide a table into splits by its column of split names; without such a column, all rows are for training."""
-    if table.split is None:
-        return [table, None, None]
-    words = [str(word).strip().lower() for word in table.split]
-    for row, word in enumerate(words):
-        if word not in WORDS:
-            raise DataError(f"{where}: the split of row {row} is '{table.split[row]}': it must be train, val or test.")
-    split = np.array([WORDS[word] for word in words])
-    if not (split == 0).any():
-        raise DataError(f"{where}: no row is for training by its column of splits.")
-    return [_rows(table, split == i) if (split == i).any() else None for i in range(3)]
-
-
-def _rows(table: Table, chosen: np.ndarray) -> Table:
-    labels, split = (None if part is None else part[chosen] for part in (table.labels, table.split))
-    return Table(table.values[chosen], labels, split, table.columns)

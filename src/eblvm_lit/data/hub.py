@@ -15,9 +15,10 @@ from PIL import Image, ImageOps
 from pydantic import PositiveInt
 
 from eblvm_lit.data.arrangement import channels_first
-from eblvm_lit.data.array_files import ArrayFile, Examples, examples_of
-from eblvm_lit.data.readers import Table
+from eblvm_lit.data.array_files import ArrayFile
+from eblvm_lit.data.file_examples import Examples, examples_of
 from eblvm_lit.data.splitting import WORDS
+from eblvm_lit.data.tables import Table
 from eblvm_lit.errors import ConfigError, DataError
 
 __all__ = ["HubData"]

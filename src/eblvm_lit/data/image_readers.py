@@ -15,7 +15,8 @@ from eblvm_lit.data.folders.listing import list_images
 from eblvm_lit.data.given import examples_in
 from eblvm_lit.data.images import ValueRange, resample
 from eblvm_lit.data.prepared_files import decode_image
-from eblvm_lit.data.readers import Names, read
+from eblvm_lit.data.readers import read
+from eblvm_lit.data.tables import Names
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.progress import progress_bar
 
