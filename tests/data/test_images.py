@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from eblvm_lit.core.shards import Shard
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs.instantiate import instantiate
@@ -152,6 +153,68 @@ def test_stochastic_bits_are_drawn_once_with_the_grey_values_as_probabilities(tr
         assert ((found[1:3] - p).abs() < 5 * (p * (1 - p) / (12 * len(v))).sqrt()).all()
     if train_on_val:
         assert torch.equal(data.splits.train[-3:], data.splits.val)  # the same images have the same bits
+
+
+def dynamic(n=400, **options):
+    data = Flattened(n, binarize="dynamic", batch_size=100, flatten=True, **options)
+    shades = torch.tensor([0, 64, 191, 255], dtype=torch.uint8).view(4, 1).expand(4, 4)
+    data.images = data.images._replace(train=shades.expand(n, 3, 4, 4))
+    data.setup()
+    return data
+
+
+def batches_of(data, n, start=0):
+    loader = data.train_dataloader()
+    loader.position = start
+    return list(itertools.islice(loader, n))
+
+
+def test_dynamic_bits_are_drawn_anew_for_each_batch_with_the_grey_values_as_probabilities():
+    data = dynamic()
+    drawn = batches_of(data, 40)
+    values = data.as_float(torch.cat(drawn)).view(-1, 3, 4, 4)
+    assert ((values == 0) | (values == 1)).all()
+    p = torch.tensor([0, 64, 191, 255]) / 255
+    error = (p * (1 - p) / (12 * len(values))).sqrt()
+    assert ((values.mean((0, 1, 3)) - p).abs() <= 5 * error).all()
+    assert data.streamed().unique().tolist() == [0, 64, 191, 255]
+    first, second = (data.augment(data.streamed()[:100], iteration) for iteration in (0, 4))
+    grey = first.view(-1, 3, 4, 4)[:, :, 1:3] != second.view(-1, 3, 4, 4)[:, :, 1:3]
+    # two draws with the probability p differ with the probability 2 p (1 - p)
+    assert grey.float().mean().item() == pytest.approx(2 * 64 * 191 / 255**2, abs=5 * (0.25 / grey.numel()) ** 0.5)
+    # the splits have the bits of ``stochastic``
+    fixed = dynamic()
+    fixed.binarize = "stochastic"
+    fixed.splits = None
+    fixed.setup()
+    assert all(torch.equal(*pair) for pair in zip(data.splits, fixed.splits, strict=True))
+
+
+def test_dynamic_bits_depend_on_seed_and_iteration_only():
+    data = dynamic()
+    whole = batches_of(data, 12)
+    assert all(torch.equal(a, b) for a, b in zip(whole[5:], batches_of(dynamic(), 7, start=5), strict=True))
+    assert not torch.equal(whole[0], batches_of(dynamic(seed=1), 1)[0])
+    grey = torch.full((9, 2), 127, dtype=torch.uint8)
+    parts = [data.augment(grey[rows], 3, Shard(rows, 9)) for rows in (torch.arange(0, 5), torch.arange(5, 9))]
+    assert torch.equal(torch.cat(parts), data.augment(grey, 3))
+    mirrored = dynamic(flip=True)
+    assert {*torch.cat(batches_of(mirrored, 4)).unique().tolist()} == {0, 255}
+
+
+def test_dynamic_bits_of_kept_examples_and_of_floats():
+    few = dynamic(held_out_classes=[400, 401])
+    assert few.streamed().shape == few.splits.train.shape
+    few.max_examples = 7
+    few.splits = None
+    few.setup()
+    assert few.streamed().shape == (7, 48)
+    assert few.streamed().unique().tolist() == [0, 64, 191, 255]
+    grey = torch.tensor([[-1.0, 0.0, 1.0]]).expand(2000, 3)
+    bits = dynamic(value_range="symmetric").augment(grey, 0)
+    assert bits.unique().tolist() == [-1, 1]
+    assert (bits[:, 0].max(), bits[:, 2].min()) == (-1, 1)
+    assert abs(bits[:, 1].mean()) < 5 / 2000**0.5
 
 
 def test_bits_by_a_threshold():

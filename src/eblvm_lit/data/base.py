@@ -227,6 +227,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         ends = [range_of(column) for column in self.splits.train.unbind(1)]
         return ends[0], ends[1]
 
+    def streamed(self) -> torch.Tensor:
+        """Return the array from which training batches are taken, before :meth:`augment`: the training split."""
+        return self.splits.train
+
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:  # noqa: ARG002
         """Augment a training batch, or one process's shard of it; by default the batch is returned unchanged."""
         return batch
@@ -269,7 +273,7 @@ class ArrayDataModule(LightningDataModule, ABC):
         # asked for the loader. A trainer that resumes a run already knows its iteration at this time.
         position = self.trainer.global_step if self.trainer is not None else 0
         stream = BatchStream(
-            self.splits.train, batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
+            self.streamed(), batch_size=self.batch_size, seed=self.seed, position=position, augment=self.augment
         )
         return Blocks(stream, size=self.iterations_per_batch) if self.iterations_per_batch > 1 else stream
 

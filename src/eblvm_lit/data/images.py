@@ -3,6 +3,7 @@
 # There is no "from __future__ import annotations" here, because it would turn annotations into strings. Subclasses in
 # other modules inherit these dataclass fields. The check of a configuration evaluates their annotations in the module
 # of the subclass, and some names in such strings may be unknown there.
+import copy
 import functools
 import math
 from abc import abstractmethod
@@ -56,9 +57,11 @@ class BinarizableData(ArrayDataModule):
     Args:
         binarize: How grey values become bits, for energies of binary v; None keeps the grey values. ``stochastic``: a
             pixel is 1 with a probability that is its grey value in [0, 1]. These bits are drawn once, and are the same
-            in all runs. ``threshold``: a pixel is 1 if its grey value is above 1/2. Reference: Salakhutdinov and Murray
-            2008, section 5.
-        batch_size, eval_batch_size, seed: As in the base class.
+            in all runs. ``dynamic``: the bits of each training batch are drawn anew in the same way, so that a model
+            cannot memorise the noise of one draw; validation, test, metrics and figures use the bits of ``stochastic``.
+            ``threshold``: a pixel is 1 if its grey value is above 1/2. Reference: Salakhutdinov and Murray 2008,
+            section 5; for ``dynamic``, Burda et al. 2016, section 5.1.
+        batch_size, eval_batch_size, seed: As in the base class; the seed is also that of ``dynamic``.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -66,7 +69,29 @@ class BinarizableData(ArrayDataModule):
         tensor([0., 0., 1.])
     """
 
-    binarize: Literal["stochastic", "threshold"] | None = None
+    binarize: Literal["stochastic", "dynamic", "threshold"] | None = None
+
+    def streamed(self) -> torch.Tensor:
+        """Return the array from which training batches are taken: with ``dynamic``, the grey values."""
+        if self.binarize != "dynamic":
+            return super().streamed()
+        grey = copy.copy(self)
+        vars(grey)["binarised"] = lambda pixels, split: pixels  # noqa: ARG005
+        return self._kept(grey.load()).train
+
+    def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
+        """Draw the bits of a training batch of grey values with ``dynamic``; they depend on seed and iteration only."""
+        if self.binarize != "dynamic":
+            return super().augment(batch, iteration, shard)
+        n = len(batch) if shard is None else shard.n
+        u = torch.rand((n, *batch.shape[1:]), generator=keyed_generator(self.seed, "binarize", iteration))
+        black, white = self.black_and_white(batch.dtype)
+        is_white = batch > black + (white - black) * (u if shard is None else u[shard.rows])
+        return torch.full_like(batch, black).masked_fill_(is_white, white)
+
+    def black_and_white(self, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the values of black and white in arrays of a type, as the splits have them: bytes or floats."""
+        return (0, 255) if dtype == torch.uint8 else (0, 1)
 
     def binarised(self, pixels: torch.Tensor, split: str) -> torch.Tensor:
         """Convert pixels to the values of black and white by ``binarize``, if it is set.
@@ -117,6 +142,11 @@ class PixelData(BinarizableData):
         """Invert :meth:`as_float`: convert floats to bytes, rounded and clamped."""
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
+    def black_and_white(self, dtype: torch.dtype) -> tuple[float, float]:
+        """Return the values of black and white in arrays of a type; see the base class."""
+        symmetric_floats = dtype.is_floating_point and self.value_range == "symmetric"
+        return (-1, 1) if symmetric_floats else super().black_and_white(dtype)
+
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
         """Mirror each image of a CPU batch (B, *event_shape) in place with probability ½, if ``flip`` is set."""
         if self.flip and self.image_shape is not None:
@@ -127,7 +157,7 @@ class PixelData(BinarizableData):
             pixels = batch.view(-1, *self.image_shape).numpy()
             rows = flipped.numpy()
             pixels[rows] = pixels[rows][..., ::-1]
-        return batch
+        return super().augment(batch, iteration, shard)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -204,8 +234,8 @@ class ImageDataModule(PixelData):
         if n <= n_val:
             hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
             raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
-        flat = [rows.flatten(1) if self.flatten else rows for rows in (images.train, images.test)]  # views, not copies
-        return self._split(*flat)
+        bits = [self.binarised(getattr(images, name), name) for name in ("train", "test")]
+        return self._split(*(rows.flatten(1) if self.flatten else rows for rows in bits))
 
     def load_labels(self) -> Splits | None:
         """Return the labels of the images, int64; None if there are none."""
@@ -214,9 +244,7 @@ class ImageDataModule(PixelData):
 
     @functools.cached_property
     def _images(self) -> Images:
-        images = self.read()
-        bits = {name: self.binarised(getattr(images, name), name) for name in ("train", "test")}
-        return images._replace(**bits)
+        return self.read()
 
     @property
     def _n_val(self) -> int:
