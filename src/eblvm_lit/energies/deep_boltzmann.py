@@ -123,11 +123,12 @@ class DeepBoltzmannMachine(BinaryEnergy):
 
     def latent_mean(self, v: Tensor) -> Tensor:
         """Compute the means mu of the mean-field posterior, shape (B, m_1 + m_2)."""
+        of_v = self.c1 + (v - self.v_offset) @ self.W1  # the part of the logits of h_1 that all updates share
         second = v.new_full((len(v), self.widths[1]), 0.5)
-        first = self.first_logits(v, second).sigmoid()
+        first = of_v.sigmoid()
         for _ in range(self.n_mean_field):
             second = self.second_logits(first).sigmoid()
-            first = self.first_logits(v, second).sigmoid()
+            first = (of_v + (second - 0.5) @ self.W2.T).sigmoid()
         return torch.cat([first, second], -1)
 
     def move_latent(self, v: Tensor, h: Tensor, noise: Tensor) -> Tensor:
