@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eblvm_lit.evaluation.criteria.base import RowCriterion
 
-__all__ = ["NeighbourCriterion", "counts", "squared_radii"]
+__all__ = ["NeighbourCriterion", "counts", "squared_distances", "squared_radii"]
 
 ELEMENTS = 2**20  # number of distances per block: blocks of 8 MiB are four times as fast as blocks of 128 MiB
 # Squared distances are reduced by this fraction of the squared norms of the vectors. Otherwise rounding errors could
@@ -32,18 +32,15 @@ class NeighbourCriterion(RowCriterion):
         self.fewest = k + 1
 
 
-def _blocks(x: Tensor, y: Tensor, *, allowance: float) -> Iterator[Tensor]:
+def squared_distances(x: Tensor, y: Tensor, *, allowance: float = 0.0) -> Iterator[Tensor]:
     """Yield the squared distances between the rows of x and the rows of y, for one block of rows of x at a time.
 
     The distances have shape (B, m) for B rows of x and all m rows of y. They are reduced by the fraction ``allowance``
     of the squared norms, which allows for rounding errors.
     """
     of_y = y.square().sum(-1)
-    size = max(1, ELEMENTS // len(y))
-    for first in range(0, len(x), size):
-        rows = x[first : first + size]
-        norms = rows.square().sum(-1, keepdim=True) + of_y
-        yield ((1 - allowance) * norms).addmm(rows, y.T, alpha=-2)
+    for rows in x.split(max(1, ELEMENTS // len(y))):
+        yield ((1 - allowance) * (rows.square().sum(-1, keepdim=True) + of_y)).addmm(rows, y.T, alpha=-2)
 
 
 def squared_radii(x: Tensor, k: int) -> Tensor:
@@ -58,7 +55,7 @@ def squared_radii(x: Tensor, k: int) -> Tensor:
         tensor([1., 1., 4.], dtype=torch.float64)
     """
     # k + 1, because the nearest neighbour of each vector is the vector itself; topk is twice as fast as kthvalue
-    nearest = (d.topk(k + 1, largest=False).values[:, -1].clone() for d in _blocks(x, x, allowance=0))
+    nearest = (d.topk(k + 1, largest=False).values[:, -1].clone() for d in squared_distances(x, x))
     return torch.cat(list(nearest)).clamp(min=0)
 
 
@@ -80,7 +77,7 @@ def counts(x: Tensor, y: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
     """
     of_x = []
     of_y = torch.zeros(len(y), dtype=torch.int64, device=y.device)
-    for d in _blocks(x, y, allowance=ROUNDING):
+    for d in squared_distances(x, y, allowance=ROUNDING):
         inside = d <= squared
         of_x.append(inside.sum(1))
         of_y += inside.sum(0)
