@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -26,7 +26,7 @@ from eblvm_lit.training.processes import check_launch, started_outside
 
 __all__ = ["Parts", "build", "build_loggers", "build_trainer", "processes_to_start", "root_device"]
 
-
+Kind = TypeVar("Kind", bound=pl.Callback)
 # The exceptions that Lightning raises for values that it cannot use.
 IMPOSSIBLE = (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)
 
@@ -37,6 +37,10 @@ class Parts(NamedTuple):
     data: ArrayDataModule
     method: Method
     callbacks: dict[str, pl.Callback]
+
+    def callbacks_of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the callbacks of a class, in the order of the configuration."""
+        return [callback for callback in self.callbacks.values() if isinstance(callback, kind)]
 
 
 def iterations_per_batch(cfg: DictConfig) -> int:
@@ -54,10 +58,9 @@ def iterations_per_batch(cfg: DictConfig) -> int:
     if cfg.trainer.get("overfit_batches"):
         return 1  # overfit_batches of Lightning counts batches, so a batch must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
-    for name, node in cfg.callbacks.items():
-        # The interval of the callback nonfinite does not count, because it checks every iteration of a batch.
-        if name != "nonfinite" and node is not None and node.get("every"):
-            moments.append(node.every)
+    # The interval of the callback nonfinite does not count, because it checks every iteration of a batch.
+    nodes = [node for name, node in cfg.callbacks.items() if name != "nonfinite" and node is not None]
+    moments += [node.every for node in nodes if node.get("every")]
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
 
 
@@ -112,9 +115,7 @@ def build_loggers(logger: DictConfig | None, packages: Sequence[str]) -> list[Lo
 
 def n_processes(trainer: DictConfig) -> int:
     """Return the number of processes of a run: one for each device in ``trainer.devices``, on each machine."""
-    if trainer.devices in (1, "1") and trainer.num_nodes == 1:
-        return 1
-    return _bare_trainer(trainer).world_size
+    return 1 if trainer.devices in (1, "1") and trainer.num_nodes == 1 else _bare_trainer(trainer).world_size
 
 
 def processes_to_start(trainer: DictConfig) -> int:
@@ -194,10 +195,9 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
             # Buffers need no broadcast, because all processes already have equal buffers. The timeout is long, because
             # processes wait for other processes that compute metrics or draw figures.
             options["strategy"] = DDPStrategy(timeout=timedelta(hours=3), broadcast_buffers=False)
-        trainer = trainer_class(**options, **own)
+        return trainer_class(**options, **own)
     except IMPOSSIBLE as error:
         raise misfit("trainer", pl.Trainer, error) from error
-    return trainer
 
 
 def _one_line(error: Exception) -> str:

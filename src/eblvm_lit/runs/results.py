@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -58,9 +59,8 @@ def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
     """Return the content that a checkpoint of the method's current state would have."""
     state = {name: value.clone() for name, value in parts.method.state_dict().items()}
     content: dict[str, Any] = {"state_dict": state}
-    for part in parts.callbacks.values():
-        if isinstance(part, ExponentialAverage):
-            part.on_save_checkpoint(trainer, parts.method, content)
+    for average in parts.callbacks_of(ExponentialAverage):
+        average.on_save_checkpoint(trainer, parts.method, content)
     parts.method.on_save_checkpoint(content)
     found = trainer.callback_metrics.items()
     return {**content, "validation": {name: float(value) for name, value in found if name.startswith("val/")}}
@@ -86,10 +86,9 @@ def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weigh
     for kind, prefix in WEIGHTS[weights].items():
         iteration = restore(parts.method, checkpoint, path, kind)
         parts.method.eval()
-        for callback in parts.callbacks.values():
-            if isinstance(callback, Evaluation):
-                found = callback.test(parts.method, parts.data)
-                metrics |= {prefix + name.removeprefix("test"): value for name, value in found.items()}
+        for evaluation in parts.callbacks_of(Evaluation):
+            found = evaluation.test(parts.method, parts.data)
+            metrics |= {prefix + name.removeprefix("test"): value for name, value in found.items()}
     metrics |= checkpoint.get("validation", {})
     for name, value in metrics.items():
         if not math.isfinite(value):
@@ -116,7 +115,7 @@ def best_name(name: str) -> str:
 
 def _costs(parts: Parts) -> dict[str, float]:
     """Return the median number of iterations per second and the peak memory of the run, if the run measured them."""
-    curves = [callback for callback in parts.callbacks.values() if isinstance(callback, LogCurves)]
+    curves = parts.callbacks_of(LogCurves)
     rates = [rate for callback in curves for rate in callback.rates]
     peaks = [callback.memory for callback in curves if callback.memory is not None]
     return ({COSTS[0]: median(rates)} if rates else {}) | ({COSTS[1]: max(peaks)} if peaks else {})
@@ -127,24 +126,18 @@ def estimators(parts: Parts) -> dict[str, str]:
 
     The keys of the returned dict are names of metrics without the split.
     """
-    found: dict[str, str] = {}
-    for callback in parts.callbacks.values():
-        if isinstance(callback, Evaluation):
-            found |= callback.describe(parts.method, parts.data)
-    return found
+    described = (evaluation.describe(parts.method, parts.data) for evaluation in parts.callbacks_of(Evaluation))
+    return {name: how for part in described for name, how in part.items()}
 
 
 @rank_zero_only
 def write_results(path: Path, metrics: Mapping[str, float], parts: Parts, loggers: Sequence[Logger]) -> None:
     """Log the final metrics, draw the figures, and at the end write the metrics file, which marks a run as complete."""
     log_results(loggers, metrics, parts.method.description)
-    of_metrics = {}
-    for callback in parts.callbacks.values():
-        if isinstance(callback, Evaluation):
-            of_metrics |= callback.figures()
-    for callback in parts.callbacks.values():
-        if isinstance(callback, Figures):
-            paths = callback.draw(parts.method, parts.data, of_metrics=of_metrics)
-            log_figures(loggers, paths, int(metrics["iteration"]))
+    drawn = (evaluation.figures().items() for evaluation in parts.callbacks_of(Evaluation))
+    of_metrics = dict(chain.from_iterable(drawn))
+    for figures in parts.callbacks_of(Figures):
+        paths = figures.draw(parts.method, parts.data, of_metrics=of_metrics)
+        log_figures(loggers, paths, int(metrics["iteration"]))
     write_json(path.with_name(FILE), {name: quantity(name)[:2] for name in metrics})
     write_json(path, metrics)

@@ -57,10 +57,8 @@ class Evaluation(pl.Callback):
 
     def describe(self, method: Method, data: pl.LightningDataModule) -> dict[str, str]:
         """Describe which estimator computes each metric that has several estimators; see :meth:`Metric.describe`."""
-        described: dict[str, str] = {}
-        for metric in self.metrics.values():
-            described |= metric.describe(method, data)
-        return described
+        described = (metric.describe(method, data) for metric in self.metrics.values())
+        return {name: how for part in described for name, how in part.items()}
 
     def compute(
         self, method: Method, data: pl.LightningDataModule, split: str, names: Sequence[str]
