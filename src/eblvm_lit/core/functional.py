@@ -228,9 +228,10 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
             retain = True
             continue
         named = args[i] if isinstance(args[i], dict) else {"": args[i]}
-        alias = {}
-        for name, x in named.items():
-            alias[name] = x.view_as(x) if x.requires_grad and depth else x.detach().requires_grad_()
+        alias = {
+            name: x.view_as(x) if x.requires_grad and depth else x.detach().requires_grad_()
+            for name, x in named.items()
+        }
         leaves += alias.values()
         aliased[i] = alias if isinstance(args[i], dict) else alias[""]
     token = _depth.set(depth + 1)
@@ -244,9 +245,7 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
         flat = iter(found)
     else:  # value is a constant: its gradients are zero, but torch.autograd would raise an error
         flat = map(torch.zeros_like, leaves)
-    grads = []
-    for i in which:
-        grads.append(dict(zip(aliased[i], flat, strict=False)) if isinstance(args[i], dict) else next(flat))
+    grads = [dict(zip(aliased[i], flat, strict=False)) if isinstance(args[i], dict) else next(flat) for i in which]
     found = grads[0] if isinstance(argnums, int) else tuple(grads)
     if depth == 0:
         value = value.detach()
@@ -278,9 +277,8 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
     if torch.compiler.is_compiling() or depth is None or inside_torch_func():
         found = torch.func.vjp(fn, primal, has_aux=True)
         return found[0], lambda cotangent: found[1](cotangent)[0], found[-1]
-    leaf = {}
-    for name, x in (primal if isinstance(primal, dict) else {"": primal}).items():
-        leaf[name] = x.detach().requires_grad_()
+    named = primal if isinstance(primal, dict) else {"": primal}
+    leaf = {name: x.detach().requires_grad_() for name, x in named.items()}
     token = _depth.set(depth + 1)
     try:
         value, aux = fn(leaf if isinstance(primal, dict) else leaf[""])

@@ -103,10 +103,7 @@ def by_rows(fn: Callable[..., Tensor], n_rows: int, *tensors: Tensor) -> Tensor:
     n_rows = max(n_rows, 1)
     if len(tensors[0]) <= n_rows:
         return fn(*tensors)
-    blocks = []
-    for block in zip(*(x.split(n_rows) for x in tensors), strict=True):
-        blocks.append(fn(*block))
-    return torch.cat(blocks)
+    return torch.cat([fn(*block) for block in zip(*(x.split(n_rows) for x in tensors), strict=True)])
 
 
 def tensor_of(module: nn.Module, device: torch.device | str) -> Tensor:
@@ -141,11 +138,7 @@ def part(named: Mapping[str, Tensor], prefix: str) -> Params:
         >>> list(part({"encoder.weight": torch.zeros(1), "generator.weight": torch.zeros(1)}, "encoder."))
         ['weight']
     """
-    found = {}
-    for name, value in named.items():
-        if name.startswith(prefix):
-            found[name.removeprefix(prefix)] = value
-    return found
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
@@ -155,10 +148,7 @@ def prefixed(prefix: str, named: Mapping[str, Tensor]) -> Params:
         >>> list(prefixed("encoder.", {"weight": torch.zeros(1)}))
         ['encoder.weight']
     """
-    found = {}
-    for name, value in named.items():
-        found[prefix + name] = value
-    return found
+    return {prefix + name: value for name, value in named.items()}
 
 
 def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
@@ -177,9 +167,7 @@ def tree_map(fn: Callable[..., Any], first: Any, *rest: Any) -> Any:
             mapped[key] = fn(value, *others) if isinstance(value, Tensor) else tree_map(fn, value, *others)
         return mapped
     if isinstance(first, list | tuple):
-        parts = []
-        for values in zip(first, *rest, strict=True):
-            parts.append(tree_map(fn, *values))
+        parts = [tree_map(fn, *values) for values in zip(first, *rest, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return first
 
@@ -199,10 +187,7 @@ def norm(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def _squared_norm(tensors: Mapping[str, Tensor]) -> Tensor:
-    squares = []
-    for x in tensors.values():
-        squares.append(x.square().sum())
-    return torch.stack(squares).sum()
+    return torch.stack([x.square().sum() for x in tensors.values()]).sum()
 
 
 def clip(grads: Params, max_norm: float) -> Params:

@@ -121,8 +121,7 @@ class BiSM(Method):
     def title(self) -> str:
         """Return a readable name of the method, with the objective, the number K of steps and the hypergradient."""
         name = type(self.objective).__name__
-        words = self.objective.words
-        return f"Bi{name}: bi-level {words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
+        return f"Bi{name}: bi-level {self.objective.words}, K = {self.n_lower_steps}, {self.hypergradient.title}"
 
     def networks(self) -> dict[str, torch.nn.Module]:
         """Return the model ``theta`` and the posterior ``phi``."""
@@ -142,8 +141,7 @@ class BiSM(Method):
     def parts(self) -> MethodParts:
         """Return the energy, posterior, objective and divergence."""
         energy = self.objective.of_data(self.energy)
-        posterior = self.objective.of_data(self.posterior)
-        return MethodParts(energy, posterior, None, self.objective, self.divergence)
+        return MethodParts(energy, self.objective.of_data(self.posterior), None, self.objective, self.divergence)
 
     def persistent_buffers(self) -> dict[str, Tensor]:
         """Return the tensors that the hypergradient carries over from one iteration to the next."""
@@ -193,9 +191,8 @@ class BiSM(Method):
         points = noise["points"] if "points" in noise else objective.perturb(v, noise["data"])
         energy = bind(self.energy, theta)
         posterior = bind(self.posterior, phi)
-        losses = []
-        for eps in noise["latent"]:
-            losses.append(objective.loss(BilevelScore(energy, posterior, points, eps, refine), points, noise["data"]))
+        scores = (BilevelScore(energy, posterior, points, eps, refine) for eps in noise["latent"])
+        losses = [objective.loss(score, points, noise["data"]) for score in scores]
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def bilevel_problem(self, state: TrainState, v: Tensor, noise: dict[str, Any]) -> BilevelProblem:

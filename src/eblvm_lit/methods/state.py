@@ -113,8 +113,7 @@ class TrainState(NamedTuple):
         for name, last in self.steps.items():
             found[f"{name}_loss"] = last.loss
             found[f"{name}_grad_norm"] = norm(last.grads)
-            for key, value in last.diagnostics.items():
-                found[f"{name}_{key}"] = value
+            found |= {f"{name}_{key}": value for key, value in last.diagnostics.items()}
         return found
 
     def at(self, **params: Params) -> TrainState:

@@ -223,10 +223,10 @@ class GeneratorMethod(Method):
 
     def draw(self, v: Tensor, generator: torch.Generator) -> Noise:
         """Draw the samples' latents ``h_hat`` and the encoder's noise ``eps`` and ``eps_hat``, each of shape (B, H)."""
-        noise = {}
-        for name in ("h_hat", "eps", "eps_hat"):
-            noise[name] = torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
-        return noise
+        return {
+            name: torch.randn(len(v), self.h_dim, generator=generator, dtype=v.dtype, device=v.device)
+            for name in ("h_hat", "eps", "eps_hat")
+        }
 
     # ------------------------------------------------------------------ the steps of an iteration
 
@@ -294,8 +294,7 @@ class GeneratorMethod(Method):
         if back and samples is not None:
             for key, g in samples.pull(back["v_hat"]).items():
                 grads[f"generator.{key}"] = g + grads[f"generator.{key}"]
-        kept = prefixed(f"{network}.{prefix}", part(buffers, prefix))
-        return TermGradient(value, grads, record, kept)
+        return TermGradient(value, grads, record, prefixed(f"{network}.{prefix}", part(buffers, prefix)))
 
     def networks_at(
         self, state: TrainState, params: Mapping[str, Params], fixed: Params, samples: Samples | None = None
@@ -312,9 +311,7 @@ class GeneratorMethod(Method):
             samples: An earlier pass of the generator. Its changes of the generator's buffers are kept only if there is
                 no encoder.
         """
-        moved = {}
-        for name in params:
-            moved[name] = clone_buffers(part(state.buffers, f"{name}."))
+        moved = {name: clone_buffers(part(state.buffers, f"{name}.")) for name in params}
         # If there is an encoder, the generator's running statistics must come from forward passes at h ~ q(h|v). The
         # statistics from the forward pass that generated these samples are then not kept.
         if samples is not None and "encoder" not in self.omega:

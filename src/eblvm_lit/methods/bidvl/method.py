@@ -125,12 +125,8 @@ class BiDVL(GeneratorMethod):
 
     def draw_noise(self, v: Tensor, generator: torch.Generator) -> dict[str, Any]:
         """Draw the random numbers of the upper and the lower level."""
-        noise: dict[str, Any] = {}
         draws = {**dict.fromkeys(self.groups, 1), "lower": self.n_lower_steps, "unrolled": self.unroll.n_draws}
-        for name, n in draws.items():
-            noise[name] = []
-            for _ in range(n):
-                noise[name].append(self.draw(v, generator))
+        noise: dict[str, Any] = {name: [self.draw(v, generator) for _ in range(n)] for name, n in draws.items()}
         noise["upper"] = noise["upper"][0]
         # The upper-level steps on the encoder and on the energy use the same samples, and so the same noise.
         if "upper_encoder" in noise:
