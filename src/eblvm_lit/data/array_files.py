@@ -24,7 +24,7 @@ from eblvm_lit.data.file_examples import Examples, read_examples, stamp_of
 from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import PixelData
 from eblvm_lit.data.split_changes import as_integers
-from eblvm_lit.data.splitting import NAMES, digests_of
+from eblvm_lit.data.splitting import NAMES, PURPOSES, digests_of
 from eblvm_lit.data.tables import Names
 from eblvm_lit.errors import ConfigError, DataError
 from eblvm_lit.utils.numbers import listing, significant
@@ -34,7 +34,6 @@ __all__ = ["ArrayFile"]
 log = logging.getLogger(__name__)
 
 DARK = 64  # a warning says that images are dark if the brightest byte is below this value
-PURPOSES = ("training", "validation", "testing")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -323,5 +322,4 @@ def _whole(examples: Examples) -> list[int]:
     """Return the indices of the columns that hold only whole numbers, or an empty list for images."""
     if examples.are_images:
         return []
-    whole = [(part == np.floor(part)).all(0) for part in examples.parts]
-    return np.flatnonzero(np.all(whole, axis=0)).tolist()
+    return np.flatnonzero(np.all([(part == np.floor(part)).all(0) for part in examples.parts], axis=0)).tolist()

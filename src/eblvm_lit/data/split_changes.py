@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["as_integers", "changed_splits", "n_trained_on"]
+from eblvm_lit.data.splitting import NAMES, PURPOSES
 
-PURPOSES = {"train": "training", "val": "validation", "test": "testing"}
+__all__ = ["as_integers", "changed_splits", "n_trained_on"]
 
 
 def as_integers(digests: Sequence[bytes]) -> Tensor:
@@ -38,7 +38,7 @@ def changed_splits(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> s
         '2 added and 1 removed for training'
     """
     parts = []
-    for name, purpose in PURPOSES.items():
+    for name, purpose in zip(NAMES, PURPOSES, strict=True):
         added = int((~torch.isin(now[name], before[name])).sum())
         removed = int((~torch.isin(before[name], now[name])).sum())
         if counts := [f"{n} {what}" for n, what in ((added, "added"), (removed, "removed")) if n]:

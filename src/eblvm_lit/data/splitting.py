@@ -9,9 +9,10 @@ import numpy as np
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["NAMES", "WORDS", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
+__all__ = ["NAMES", "PURPOSES", "WORDS", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
 
 NAMES = ("train", "val", "test")  # the names of splits 0, 1 and 2
+PURPOSES = ("training", "validation", "testing")  # what they are for, in messages
 # The words, in lower case, by which a column of split names or the name of an array denotes split 0 (training),
 # 1 (validation) or 2 (test).
 WORDS = {
@@ -113,7 +114,7 @@ def rows_of_splits(split: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray
         eblvm_lit.errors.DataError: points.npy has 3 examples, and none of them is for testing: ...
     """
     train, val, test = (np.flatnonzero(split == number) for number in range(len(NAMES)))
-    for rows, purpose in zip((train, val, test), ("training", "validation", "testing"), strict=True):
+    for rows, purpose in zip((train, val, test), PURPOSES, strict=True):
         if len(rows) == 0:
             hint = "raise data.val_size or data.test_size, or try another data.split_seed"
             n = len(split)

@@ -11,12 +11,11 @@ import numpy as np
 from eblvm_lit.data.folders.contents import Contents, contents_of
 from eblvm_lit.data.folders.label_file import in_order, labels_of
 from eblvm_lit.data.folders.listing import LABELS, Found, folders_of_splits, list_images, names_of
-from eblvm_lit.data.splitting import NAMES, fraction_of, split_of
+from eblvm_lit.data.splitting import NAMES, PURPOSES, fraction_of, split_of
 from eblvm_lit.errors import DataError
 
 __all__ = ["Listing", "Page", "list_folders"]
 
-PURPOSES = ("training", "validation", "testing")
 SEEDS = 1000  # number of values of split_seed that are tried, to suggest one for which no split is empty
 
 
