@@ -15,6 +15,7 @@ from eblvm_lit.energies.base import ConditionalEnergy, Energy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.posteriors.base import Posterior
 from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.latent_chains import posterior_energy
 
 __all__ = ["ExactParticles", "Particles", "PosteriorParticles", "RefinedParticles"]
 
@@ -119,9 +120,7 @@ class RefinedParticles(Particles):
     def draw(self, energy: Energy, posterior: Posterior, v: Tensor, noise: dict[str, Tensor]) -> Tensor:
         """Return the latents after the Langevin steps, shape (*shape, B, H)."""
         h = posterior.rsample(v, noise["start"]).detach()
-        energy_at_v = energy.at(v)
-        (refined,) = self.langevin.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))
-        return refined
+        return self.langevin.run(posterior_energy(energy, v), (h,), (noise["steps"],))[0]
 
     def diagnostics(self, h: Tensor, minibatch: Minibatch = WHOLE) -> dict[str, Tensor]:
         """Return the root mean square of the refined latents, or infinity if they have diverged."""

@@ -14,6 +14,7 @@ from eblvm_lit.energies.base import Energy, MarginalEnergy, refuse_bits
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.samplers.chains.base import NegativePhase, State, energy_of
 from eblvm_lit.samplers.langevin import Langevin
+from eblvm_lit.samplers.latent_chains import posterior_energy
 
 __all__ = ["LangevinChain"]
 
@@ -91,14 +92,11 @@ class LangevinChain(NegativePhase):
 
     def start(self, energy: Energy, v: Tensor, noise: State) -> State:
         """Return v and, for chains with latents, latents h drawn by Langevin steps on the energy E(v, h) at fixed v."""
-        if "h" not in self.shapes(energy):
-            return {"v": v}
-        return {"v": v, "h": self.latents(energy, v, noise["h"], noise)}
+        return {"v": v} if "h" not in self.shapes(energy) else {"v": v, "h": self.latents(energy, v, noise["h"], noise)}
 
     def latents(self, energy: Energy, v: Tensor, h: Tensor, noise: State) -> Tensor:
         """Move latents h (B, H) by Langevin steps at fixed v."""
-        energy_at_v = energy.at(v)
-        return self.latent_steps.run(lambda h: energy_at_v(h).sum(), (h,), (noise["steps"],))[0]
+        return self.latent_steps.run(posterior_energy(energy, v), (h,), (noise["steps"],))[0]
 
     def noise(self, energy: Energy, n: int, like: Tensor, generator: torch.Generator) -> State:
         """Draw the noise of k steps for each variable of n chains, shape (k, n, *shape of the variable).
