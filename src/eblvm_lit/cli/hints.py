@@ -68,13 +68,12 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     if isinstance(error, ValueError):  # Hydra's error for a group whose value is a number, a boolean or null
         return _no_name(overrides)
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
-        group = match[1]
-        option = match[2]
+        group, option, listed = match.groups()
         if group.partition("/")[0] == "data" and option.rpartition(".")[2] in FILES:
             path = f"{group}/{option}".removeprefix("data/")
             return f"data={path} is a file, and no option: write data=array {pasteable('data.path', path)}"
         # files whose names begin with _ are not options, but are included by options
-        options = [name for name in match[3].split() if not name.startswith("_")]
+        options = [name for name in listed.split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
         hint = _hint(key, nearest(option, options), config_name, overrides)
         return f"{group} has no option {option!r}.{hint} The options are {', '.join(options)}."

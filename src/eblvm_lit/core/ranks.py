@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["barrier", "first_rank_first", "gather_objects"]
-__all__ += ["largest_over_ranks", "rank_and_size", "sum_over_ranks"]
+__all__ = ["barrier", "first_rank_first", "gather_objects", "largest_over_ranks", "rank_and_size", "sum_over_ranks"]
 
 Result = TypeVar("Result")
 

@@ -189,10 +189,10 @@ def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
     if summary["low"].notna().any():
         notes.append("[ ]: the 95 % confidence interval of the mean, by Student's t.")
     if summary["best"].ne("").any():
-        notes.append(f"{BEST} The best mean; {BEST_OF_METHOD} the best of its method.")
-        notes.append(
-            "p: t test of the two best, paired by seed or Welch's, not corrected for choosing them among several."
-        )
+        notes += [
+            f"{BEST} The best mean; {BEST_OF_METHOD} the best of its method.",
+            "p: t test of the two best, paired by seed or Welch's, not corrected for choosing them among several.",
+        ]
     if summary["worse"].eq(True).any():
         notes.append(f"{WORSE} The mean is worse than the published number (↑ higher is better, ↓ lower is better).")
     notes += [f"{UNLIKE} Not comparable: {differs}." for differs in summary["differs"].unique() if differs]
@@ -200,10 +200,10 @@ def footnotes(groups: Sequence[Group], summary: pd.DataFrame) -> list[str]:
         notes.append(f"Published: {'; '.join(sources)}.")
     if summary["metric"].str.endswith(LAST).any():
         notes.append(f"{LAST.strip()}: mean of the last three validations of each run.")
-    for group in groups:
-        if len({run.config.get("seed") for run in group.runs}) < len(group.runs):
-            notes.append(f"Runs of {group.data}, {group.label} have the same seed: their spread is too small.")
-    return notes
+    repeated = [group for group in groups if len({run.config.get("seed") for run in group.runs}) < len(group.runs)]
+    return notes + [
+        f"Runs of {group.data}, {group.label} have the same seed: their spread is too small." for group in repeated
+    ]
 
 
 def to_markdown(by_data: Mapping[str, pd.DataFrame], notes: Sequence[str]) -> str:

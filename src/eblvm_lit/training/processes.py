@@ -98,9 +98,8 @@ def run_in_processes(n: int, function: Callable[[DictConfig], Any], cfg: DictCon
     # hide the elastic agent's messages, because the errors raised below say the same in one sentence
     logging.getLogger("torch.distributed.elastic").propagate = False
     logging.getLogger("torch.distributed.elastic").addHandler(logging.NullHandler())
-    config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD)
-    config.rdzv_backend = "c10d"
-    config.rdzv_endpoint = "127.0.0.1:0"
+    rendezvous = {"rdzv_backend": "c10d", "rdzv_endpoint": "127.0.0.1:0"}
+    config = LaunchConfig(1, 1, n, run_id=cfg.run_dir, max_restarts=0, start_method=START_METHOD, **rendezvous)
     if hasattr(config, "signals_to_handle"):  # versions of torch before 2.9 do not have this setting
         config.signals_to_handle = ",".join(number.name for number in stopping_signals())
     hydra_log = OmegaConf.to_container(HydraConfig.get().job_logging, resolve=True) if HydraConfig.initialized() else {}
