@@ -198,8 +198,12 @@ def test_dynamic_bits_depend_on_seed_and_iteration_only():
     grey = torch.full((9, 2), 127, dtype=torch.uint8)
     parts = [data.augment(grey[rows], 3, Shard(rows, 9)) for rows in (torch.arange(0, 5), torch.arange(5, 9))]
     assert torch.equal(torch.cat(parts), data.augment(grey, 3))
+    # grey values are mirrored before bits are drawn: with a white left half, each image has one white half and one black
     mirrored = dynamic(flip=True)
-    assert {*torch.cat(batches_of(mirrored, 4)).unique().tolist()} == {0, 255}
+    half = torch.tensor([255, 255, 0, 0], dtype=torch.uint8).expand(200, 3, 4, 4).flatten(1)
+    drawn = mirrored.augment(half.clone(), 0).view(-1, 3, 4, 4)
+    assert (drawn[..., :2] != drawn[..., 2:]).all()
+    assert 0.35 < (drawn[:, 0, 0, 0] == 255).float().mean() < 0.65
 
 
 def test_dynamic_bits_of_kept_examples_and_of_floats():

@@ -228,7 +228,10 @@ class ArrayDataModule(LightningDataModule, ABC):
         return ends[0], ends[1]
 
     def streamed(self) -> torch.Tensor:
-        """Return the array from which training batches are taken, before :meth:`augment`: the training split."""
+        """Return the examples (n, *event_shape) from which training batches are taken: by default, the training split.
+
+        :meth:`augment` changes each batch afterwards.
+        """
         return self.splits.train
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:  # noqa: ARG002

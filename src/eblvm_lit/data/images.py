@@ -59,9 +59,10 @@ class BinarizableData(ArrayDataModule):
             pixel is 1 with a probability that is its grey value in [0, 1]. These bits are drawn once, and are the same
             in all runs. ``dynamic``: the bits of each training batch are drawn anew in the same way, so that a model
             cannot memorise the noise of one draw; validation, test, metrics and figures use the bits of ``stochastic``.
-            ``threshold``: a pixel is 1 if its grey value is above 1/2. Reference: Salakhutdinov and Murray 2008,
-            section 5; for ``dynamic``, Burda et al. 2016, section 5.1.
-        batch_size, eval_batch_size, seed: As in the base class; the seed is also that of ``dynamic``.
+            ``threshold``: a pixel is 1 if its grey value is above 1/2. Reference for ``stochastic``: Salakhutdinov and
+            Murray 2008, section 5.
+        batch_size, eval_batch_size, seed: As in the base class. With ``dynamic``, the seed also determines the bits of
+            the training batches.
 
     Example:
         >>> from eblvm_lit.data.digits import Digits
@@ -70,17 +71,25 @@ class BinarizableData(ArrayDataModule):
     """
 
     binarize: Literal["stochastic", "dynamic", "threshold"] | None = None
+    _keeps_grey = False  # true only in the copy by which streamed() loads the grey values of ``dynamic``
 
     def streamed(self) -> torch.Tensor:
-        """Return the array from which training batches are taken: with ``dynamic``, the grey values."""
+        """Return the training examples from which batches are taken; with ``dynamic`` they still have grey values.
+
+        :meth:`augment` turns the grey values of each batch into bits.
+        """
         if self.binarize != "dynamic":
             return super().streamed()
         grey = copy.copy(self)
-        vars(grey)["binarised"] = lambda pixels, split: pixels  # noqa: ARG005
+        grey._keeps_grey = True
         return self._kept(grey.load()).train
 
     def augment(self, batch: torch.Tensor, iteration: int, shard: Shard | None = None) -> torch.Tensor:
-        """Draw the bits of a training batch of grey values with ``dynamic``; they depend on seed and iteration only."""
+        """With ``dynamic``, draw the bits of a training batch (B, *event_shape) of grey values.
+
+        A value is white with its grey value, between 0 for black and 1 for white, as the probability. The bits depend
+        only on the seed, the iteration and the grey values.
+        """
         if self.binarize != "dynamic":
             return super().augment(batch, iteration, shard)
         n = len(batch) if shard is None else shard.n
@@ -90,7 +99,7 @@ class BinarizableData(ArrayDataModule):
         return torch.full_like(batch, black).masked_fill_(is_white, white)
 
     def black_and_white(self, dtype: torch.dtype) -> tuple[float, float]:
-        """Return the values of black and white in arrays of a type, as the splits have them: bytes or floats."""
+        """Return the two numbers that mean black and white in examples of a dtype: 0 and 255 in bytes, else 0 and 1."""
         return (0, 255) if dtype == torch.uint8 else (0, 1)
 
     def binarised(self, pixels: torch.Tensor, split: str) -> torch.Tensor:
@@ -103,7 +112,7 @@ class BinarizableData(ArrayDataModule):
         Returns:
             The bytes 0 and 255, or the floats 0 and 1, of the same shape.
         """
-        if self.binarize is None:
+        if self.binarize is None or self._keeps_grey:
             return pixels
         white = 255 if pixels.dtype == torch.uint8 else 1
         generator = keyed_generator(0, "binarize", split)  # not the run's seed, because the data do not depend on it
@@ -143,7 +152,7 @@ class PixelData(BinarizableData):
         return super().as_bytes((batch + 1) / 2 if self.value_range == "symmetric" else batch)
 
     def black_and_white(self, dtype: torch.dtype) -> tuple[float, float]:
-        """Return the values of black and white in arrays of a type; see the base class."""
+        """Return the two numbers that mean black and white; floats in the symmetric range have −1 and 1."""
         symmetric_floats = dtype.is_floating_point and self.value_range == "symmetric"
         return (-1, 1) if symmetric_floats else super().black_and_white(dtype)
 

@@ -39,7 +39,7 @@ class Parts(NamedTuple):
     callbacks: dict[str, pl.Callback]
 
     def callbacks_of(self, kind: type[Kind]) -> list[Kind]:
-        """Return the callbacks of a class, in the order of the configuration."""
+        """Return those callbacks of the run that are instances of a class, in the order of the configuration."""
         return [callback for callback in self.callbacks.values() if isinstance(callback, kind)]
 
 
@@ -58,7 +58,8 @@ def iterations_per_batch(cfg: DictConfig) -> int:
     if cfg.trainer.get("overfit_batches"):
         return 1  # overfit_batches of Lightning counts batches, so a batch must be one iteration
     moments = [cfg.trainer.max_steps, cfg.trainer.max_steps // cfg.n_validations, cfg.trainer.log_every_n_steps]
-    # The interval of the callback nonfinite does not count, because it checks every iteration of a batch.
+    # A callback with a key "every" acts once in so many iterations, so the number must divide it. The callback
+    # nonfinite is left out, because it checks each iteration by itself.
     nodes = [node for name, node in cfg.callbacks.items() if name != "nonfinite" and node is not None]
     moments += [node.every for node in nodes if node.get("every")]
     return math.gcd(cfg.get("iterations_per_batch", 1), *moments)
