@@ -37,15 +37,23 @@ log = logging.getLogger(__name__)
 def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | None) -> str:
     """Choose the numerical precision of a run from the setting ``trainer.precision``.
 
-    The setting ``auto`` keeps the precision of a resumed checkpoint.
+    The setting ``auto`` keeps the precision of a resumed checkpoint. Where bfloat16 is asked for and the device has to
+    emulate it, the log warns before the training starts.
     """
     wanted = trainer.precision
     before = None
     if resume_from is not None and wanted == "auto":
         before = precision.stored_precision(load_checkpoint(resume_from))
-    chosen, reason = precision.choose_precision(wanted, method, root_device(trainer), before)
+    device = root_device(trainer)
+    chosen, reason = precision.choose_precision(wanted, method, device, before)
     if reason is not None:
         log.info("precision=auto: %s, %s.", chosen, reason)
+    if chosen == precision.HALF and not precision.multiplies_bfloat16(device):
+        log.warning(
+            "This %s has no units for bfloat16 and emulates them, which is up to 50 times slower than float32: interrupt "
+            "the run and set trainer.precision=32-true.",
+            device.type,
+        )
     return chosen
 
 
