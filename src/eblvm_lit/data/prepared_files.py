@@ -33,20 +33,15 @@ class DamagedImagesError(DataError):
 
     Example:
         >>> print(DamagedImagesError([Path("a.png"), Path("b.png")]))
-        2 files are missing, damaged or no images: mend them or take them out of the folder: a.png, b.png.
+        These files are missing, damaged or no images: mend them or take them out of the folder: a.png, b.png.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
-        if len(paths) == 1:
-            text = f"{paths[0]} is missing, damaged or no image: mend it or take it out of the folder."
-        else:
-            listed = ", ".join(map(str, paths))
-            text = (
-                f"{len(paths)} files are missing, damaged or no images: mend them or take them out of the folder: "
-                f"{listed}."
-            )
-        super().__init__(text)
+        super().__init__(
+            "These files are missing, damaged or no images: mend them or take them out of the folder: "
+            f"{', '.join(map(str, paths))}."
+        )
 
 
 def fingerprint(*parts: object) -> str:
@@ -146,7 +141,7 @@ def open_image(path: Path) -> Iterator[Image.Image]:
         >>> with open_image(Path("nowhere.png")) as image:
         ...     image.size
         Traceback (most recent call last):
-        eblvm_lit.data.prepared_files.DamagedImagesError: nowhere.png is missing, damaged or no image: ...
+        eblvm_lit.data.prepared_files.DamagedImagesError: These files are missing, ... nowhere.png.
     """
     try:
         with Image.open(path, formats=FORMATS) as image:
