@@ -118,7 +118,7 @@ def _divided(
     shares = {"val": 0.0, "test": 0.0, **{one: fraction_of(size, len(free)) for one, size in sizes.items()}}
     divided = split.copy()
     divided[free] = split_of([digests[i] for i in free], seed=seed, **shares)
-    rows_of_splits(divided, name)
+    rows_of_splits(divided, name)  # raises an error if a split is empty
     return divided
 
 
