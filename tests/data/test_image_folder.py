@@ -164,19 +164,14 @@ def test_given_folders_are_splits_wherever_they_lie(tmp_path):
     assert sorted(rows_of(some.splits.train, x)) == list(range(9))
 
 
-def test_all_damaged_files_are_listed_at_once_or_left_out_with_one_line(tmp_path, caplog):
+def test_all_damaged_files_are_listed_at_once(tmp_path):
     write(tmp_path / "set", 30)
     for name in ("05.bmp", "21.bmp"):
         (tmp_path / "set" / name).write_bytes((tmp_path / "set" / name).read_bytes()[:60])
-    (tmp_path / "set" / "link.png").symlink_to("nowhere")
     data = folder(tmp_path, channels=None)
     assert data.find_options()[0]["size"] == 8  # the size is found although the headers of some files are damaged
-    with pytest.raises(DataError, match=r"3 files .* or set data\.skip_damaged=true.*05.*21.*link\.png\.$"):
+    with pytest.raises(DataError, match=r"These files are missing, damaged .*05\.bmp, .*21\.bmp\.$"):
         data.setup()
-    with caplog.at_level("INFO"):
-        rest = loaded(folder(tmp_path, skip_damaged=True))
-    assert len(rest.splits.train) + len(rest.splits.test) == 28
-    assert [text for text in caplog.messages if "3 of 31" in text and "21.bmp" in text]
 
 
 def test_what_is_no_image_is_skipped_in_one_line(tmp_path, caplog):
@@ -186,7 +181,7 @@ def test_what_is_no_image_is_skipped_in_one_line(tmp_path, caplog):
     with caplog.at_level("INFO"):
         data = loaded(folder(tmp_path))
     assert len(data.splits.train) + len(data.splits.test) == 12
-    assert caplog.messages == ["Files that are no images were skipped: .DS_Store, Thumbs.db, *.txt (2)."]
+    assert caplog.messages == ["4 files that are no images were skipped, such as .DS_Store."]
 
 
 def test_labels_of_a_table_follow_their_images(tmp_path):
@@ -199,14 +194,12 @@ def test_labels_of_a_table_follow_their_images(tmp_path):
         assert labels.tolist() == [2 - row % 3 for row in rows_of(images, x)]
 
 
-def test_images_of_12_bits_are_scaled_by_their_own_maximum_and_pages_are_images(tmp_path):
+def test_images_of_12_bits_are_scaled_by_their_own_maximum(tmp_path):
     (tmp_path / "set").mkdir()
     x = np.random.default_rng(0).integers(0, 4000, (12, 6, 6), dtype=np.uint16)
     x[3, 0, 0] = 4001
-    first, *others = map(Image.fromarray, x[:10])
-    first.save(tmp_path / "set" / "stack.tif", save_all=True, append_images=others)
-    for i in (10, 11):
-        Image.fromarray(x[i]).save(tmp_path / "set" / f"{i}.png")
+    for i, image in enumerate(x):
+        Image.fromarray(image).save(tmp_path / "set" / f"{i}.{'png' if i % 2 else 'tif'}")
     data = folder(tmp_path, channels=None)
     found, line = data.find_options()
     assert found["white"] == 4001
@@ -231,14 +224,18 @@ def too_large():
     ("spoil", "sentence"),
     [
         (lambda path: write(path / "new", 1), "holds folders and the image 00.bmp"),
-        (lambda path: (path / "05.bmp").write_bytes((path / "05.bmp").read_bytes()[:60]), "05.bmp is missing, damaged"),
+        (
+            lambda path: (path / "05.bmp").write_bytes((path / "05.bmp").read_bytes()[:60]),
+            "These files are missing, damaged .*05.bmp",
+        ),
         (lambda path: (path / "05.bmp").write_bytes(too_large()), "05.bmp has more than the 179 megapixels"),
-        (lambda path: Image.new("RGB", (6, 7)).save(path / "05.bmp"), "05.bmp is 7 x 6 pixels, and 00.bmp 6 x 6"),
+        (
+            lambda path: Image.new("RGB", (6, 7)).save(path / "05.bmp"),
+            "05.bmp has the shape .3, 7, 6., and others .3, 6, 6.: set data.size",
+        ),
         (lambda path: path.rename(path.with_name("moved")), "is not a folder with images.*set"),
-        (lambda path: [(path / kind).mkdir() for kind in ("train", "test", "val")], "data.split_folders"),
-        (lambda path: (path / "film.MP4").write_bytes(b"1"), "film.MP4 is a video, .* extract its frames"),
-        (lambda path: (path / "set.zip").write_bytes(b"1"), "set.zip is an archive, .* unpack it"),
-        (lambda path: [x.unlink() for x in path.glob("0[2-9].bmp")], "set data.split_seed=|at least three"),
+        (lambda path: [(path / kind).mkdir() for kind in ("train", "test", "val")], "data.train="),
+        (lambda path: [x.unlink() for x in path.glob("*.bmp") if x.name != "00.bmp"], "has 1 example, and none"),
     ],
 )
 def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
@@ -252,7 +249,7 @@ def test_bad_folders_are_refused_by_the_file(spoil, sentence, tmp_path):
 @pytest.mark.parametrize("size", [10_000, 0.5])
 def test_sizes_that_leave_nothing_to_train_on_are_refused(size, tmp_path):
     write(tmp_path / "set", 12)
-    with pytest.raises(DataError, match=f"12 images to train on, of which data.val_size={size} .* lower"):
+    with pytest.raises(DataError, match=r"nothing to train on: lower|none of them is for training"):
         folder(tmp_path, val_size=size, test_size=0.5).setup()
 
 
@@ -312,7 +309,7 @@ def test_a_folder_of_images_needs_no_other_key_and_its_run_is_resumed(tmp_path, 
     again = evaluate(tmp_path / "again", tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert again == of_checkpoint(metrics)
     splits = {"path": tmp_path / "mine", "test": tmp_path / "held out", "split_seed": 1, "val_size": 0.1}
-    seen = ImageFolder(root=tmp_path, **splits)._listing.pages[0].path
+    seen = ImageFolder(root=tmp_path, **splits)._listing.files[0]
     write(tmp_path / "mine" / "new", 2, size=(20, 28), mode="L", seed=2)
     for path in (tmp_path / "mine" / "new").iterdir():
         path.rename(tmp_path / "mine" / f"new {path.name}")

@@ -319,7 +319,6 @@ def test_the_page_is_one_file_and_shows_texts_of_runs_as_text(sweep, simple, tmp
 LARGE = "9" * 400
 # Faults that break a run, by name: the file in which the fault is, a text in this file, and the text that replaces it.
 STRANGE = {
-    "a class that is a number": ("config.yaml", "_target_: x.dsm", "_target_: 5"),
     "a tree that contains itself": ("config.yaml", "method:", "method: &m\n  again: *m"),
     "a setting of 400 digits": ("config.yaml", "lr: 0.1", f"lr: {LARGE}"),
     "a key that is a list": ("config.yaml", "seed: 7", "? [seed]\n: 7"),
@@ -350,7 +349,6 @@ ODD = {
     "a formula": (".hydra/hydra.yaml", "method: dsm", "method: '=cmd(1)'"),
     "markup": (".hydra/hydra.yaml", "method: dsm", "method: '<b>|[x](y)'"),
     "a long name": ("metrics.json", "test/fisher", f"test/{'long' * 99}"),
-    "a broken picture": ("config.yaml", "lr: 0.1", "lr: 0.5"),
 }
 
 
@@ -379,8 +377,6 @@ def odd_runs(simple):
         path = folder / file
         assert before in path.read_text(), name
         path.write_text(path.read_text().replace(before, after, 1))
-    (simple.root / "a broken picture" / "figures").mkdir()
-    (simple.root / "a broken picture" / "figures" / "density.png").write_bytes(b"\x89PNG\r\n")
     simple("good", "cd", metrics={"test/fisher": 3.0})
     latin = simple("latin", "cd", metrics={"test/fisher": 5.0}, seed=1)
     os.rename(os.fsencode(latin), os.fsencode(latin) + b"-\xe9\x1b[31m")

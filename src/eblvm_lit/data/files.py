@@ -8,26 +8,10 @@ from typing import Any
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["FACES", "FACES_URL", "UNREAD", "faces_file", "look_for_folder", "visible"]
+__all__ = ["FACES", "FACES_URL", "faces_file", "look_for_folder", "visible"]
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
-# The suffixes of files that may contain images but are not read. The message for each suffix says what such a file is,
-# and how the user can make its images readable.
-UNREAD = {
-    **dict.fromkeys(
-        (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv"),
-        "a video, which is not read: extract its frames as images",
-    ),
-    **dict.fromkeys(
-        (".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zip", ".zst"),
-        "an archive, which is not read: unpack it, and keep it elsewhere",
-    ),
-    **dict.fromkeys(
-        (".avif", ".cr2", ".dcm", ".dng", ".eps", ".exr", ".hdr", ".heic", ".heif", ".jxl", ".nef", ".psd", ".svg"),
-        "an image of a format that is not read: convert it to PNG or JPEG, and keep it elsewhere",
-    ),
-}
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
@@ -43,13 +27,13 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
 
     Example:
         >>> target = "eblvm_lit.data.image_folder.ImageFolder"
-        >>> folder = {"_target_": target, "path": "nowhere", "split_folders": None}
+        >>> folder = {"_target_": target, "path": "nowhere", "white": None}
         >>> look_for_folder(folder)
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere is not a folder with images, or with subfolders of images: ...
     """
-    # Only the configurations of image folders have the key split_folders.
-    if "split_folders" in data and str(data["_target_"]).startswith("eblvm_lit."):
+    # Only the configurations of image folders have the key white.
+    if "white" in data and str(data["_target_"]).startswith("eblvm_lit."):
         folders = [data[name] for name in ("path", "train", "val", "test") if data.get(name) is not None]
         if not folders:
             raise DataError("Which images? Set data.path to a folder of images.")
@@ -64,8 +48,9 @@ def visible(folder: Path) -> list[Path]:
         DataError: If the folder is missing or empty, or is a file.
     """
     if folder.is_file():
-        what = f"a file: arrays and tables are data=array data.path={folder}"
-        raise DataError(f"{folder} is {UNREAD.get(folder.suffix.lower(), what)}.")
+        raise DataError(
+            f"{folder} is a file: arrays and tables are data=array data.path={folder}, and an archive must be unpacked."
+        )
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
         raise DataError(f"{folder} is not a folder with images, or with subfolders of images: set data.path to one.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,9 +124,7 @@ def _loaded(source: Source) -> Mapping[str, Any]:
         return datasets.load_dataset(repo, name=source.name, revision=source.revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).strip().partition("\n")[0].split()).rstrip(".")
-        offline = [name for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE") if os.environ.get(name)]
-        hint = f" ({offline[0]} is set: only what was loaded before is there)" if offline else ""
-        raise DataError(f"{source.repo} cannot be loaded by the package datasets: {reason}{hint}.") from None
+        raise DataError(f"{source.repo} cannot be loaded by the package datasets: {reason}.") from None
 
 
 def _chosen(source: Source, features: Mapping[str, Any]) -> tuple[list[str], str | None]:
@@ -148,9 +145,8 @@ def _chosen(source: Source, features: Mapping[str, Any]) -> tuple[list[str], str
     if not columns:
         raise DataError(f"{source.repo} has no column of images or numbers; its columns are {listed}.")
     if len(columns) > 1 and {*columns} & {*images, *vectors}:
-        named = ",".join(columns[:1])
         raise DataError(
-            f"{source.repo} has several columns of examples, {', '.join(columns)}: set data.columns=[{named}]."
+            f"{source.repo} has several columns of examples, {', '.join(columns)}: set data.columns=[{columns[0]}]."
         )
     return columns, None if label is None else str(label)
 

@@ -20,7 +20,7 @@ from eblvm_lit.core.ranges import Fraction
 from eblvm_lit.data.arrangement import CHANNELS
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.folders.contents import stamps_of
-from eblvm_lit.data.folders.division import Listing, Page, list_folders
+from eblvm_lit.data.folders.division import Listing, list_folders
 from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import ImageDataModule, Images
 from eblvm_lit.data.prepared_files import (
@@ -55,10 +55,9 @@ class ImageFolder(ImageDataModule):
     other image to another split, and equal files are in the same split. The images in a split are ordered by their
     hashes.
 
-    Each page of a TIFF file is an image, with a hash of its own pixels; of an animation the first frame is used. Files
-    that are not images are skipped. The first use decodes the images, rotated as image viewers show them, into
-    ``root/prepared``; later uses memory-map that file. If anything in the folder has changed, the images are decoded
-    again.
+    Of an animation the first frame is used. Files that are not images are skipped. The first use decodes the images,
+    rotated as image viewers show them, into ``root/prepared``; later uses memory-map that file. If anything in the
+    folder has changed, the images are decoded again.
 
     Args:
         path: The folder of the images.
@@ -71,13 +70,10 @@ class ImageFolder(ImageDataModule):
         channels: Number of channels to which the images are converted: 1 (grey) or 3 (colour). None means grey if all
             images are grey.
         white: The value of 16-bit images that becomes white; None for their largest value.
-        split_folders: Whether folders named ``train``, ``val`` and ``test`` are splits; None means yes, and other
-            folders beside them are then an error.
         split_seed: The seed of the hash.
         test_size: The fraction of all images that are test images if no folder is given for them; an integer is
             divided by the number of all images.
         val_size: The same for the validation images.
-        skip_damaged: Whether files that cannot be decoded are left out; otherwise they are an error that names them.
         value_range, flip, train_on_val, flatten, batch_size, eval_batch_size, seed: As in the base class.
 
     Raises:
@@ -100,11 +96,9 @@ class ImageFolder(ImageDataModule):
     crop: PositiveInt | None = None
     channels: Literal[1, 3] | None = 3
     white: PositiveFloat | None = None
-    split_folders: bool | None = None
     split_seed: NonNegativeInt = 0
     test_size: PositiveInt | Fraction = 1000
     val_size: PositiveInt | Fraction = 1000
-    skip_damaged: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,26 +156,22 @@ class ImageFolder(ImageDataModule):
         kind = CHANNELS[self.image_shape[0]]
         changes = "; ".join(f"data.{key}={value}" for key, value in found.items())
         return found, (
-            f"{len(self._listing.pages)} {kind} images of {sizes} pixels in {self._name}, {n_train} for training, "
+            f"{len(self._listing.files)} {kind} images of {sizes} pixels in {self._name}, {n_train} for training, "
             f"{n_val} for validation and {n_test} for testing: {changes}."
         )
 
     def read(self) -> Images:
         """List the files of the folder, and decode the images unless this was done before."""
         listing = self._listing
-        pages = listing.pages
+        files = listing.files
         self.class_names = listing.class_names
         for note in listing.notes:
             log.info("%s", note)
-        stamps = stamps_of([page.path for page in pages])
         shape = self.image_shape
-        key = fingerprint(VERSION, stamps, [page.page for page in pages], shape, self.crop, self._white)
+        # the zeros are those of images that earlier versions have decoded: the page of each image in its file
+        key = fingerprint(VERSION, stamps_of(files), [0] * len(files), shape, self.crop, self._white)
         target = self._prepared / f"{Path(self._name).name[:50]}_{'x'.join(map(str, shape))}_{key}.npy"
-        try:
-            images = decode_once(target, lambda: pages, self._decode, shape, len(pages))
-        except DamagedImagesError as error:
-            advice = "mend {} or take {} out, or set data.skip_damaged=true, which leaves damaged files out"
-            raise DamagedImagesError(error.paths, advice) from error
+        images = decode_once(target, lambda: files, self._decode, shape, len(files))
         (n_train, n_val, n_test) = listing.counts
         sizes = [n_train + n_val, n_test]
         labels = () if listing.labels is None else torch.from_numpy(listing.labels).split(sizes)
@@ -201,16 +191,15 @@ class ImageFolder(ImageDataModule):
     def _white(self) -> float | None:
         return self.white or (max(1.0, self._listing.peak) if self._listing.peak >= 0 else None)
 
-    def _decode(self, page: Page) -> np.ndarray:
+    def _decode(self, path: Path) -> np.ndarray:
         mode = "L" if self.image_shape[0] == 1 else "RGB"
         side = self.size or self.crop
         crop = self.crop or (0 if side else None)
-        pixels = decode_image(page.path, mode=mode, crop=crop, side=side, page=page.page, white=self._white)
+        pixels = decode_image(path, mode=mode, crop=crop, side=side, white=self._white)
         if pixels.shape != self.image_shape:
-            (_, height, width) = pixels.shape
-            (_, *first) = self.image_shape
-            others = f"{min(self._listing.pages).path.name} {first[0]} x {first[1]}"
-            raise DataError(f"{page.path} is {height} x {width} pixels, and {others}: set data.size for one size.")
+            raise DataError(
+                f"{path} has the shape {pixels.shape}, and others {self.image_shape}: set data.size for one size."
+            )
         return pixels
 
     @functools.cached_property
@@ -221,13 +210,13 @@ class ImageFolder(ImageDataModule):
         """
         modes = []
         shapes = []
-        pages = sorted(self._listing.pages)
-        for path, page in pages[:: -(-len(pages) // N_MEASURED)]:
-            with suppress(DamagedImagesError), open_image(path, page) as image:
+        files = sorted(self._listing.files)
+        for path in files[:: -(-len(files) // N_MEASURED)]:
+            with suppress(DamagedImagesError), open_image(path) as image:
                 modes.append(image.mode)
                 shapes.append(size_of(image)[::-1])
         if not shapes:
-            raise DamagedImagesError([page.path for page in pages])
+            raise DamagedImagesError(files)
         return modes, shapes
 
     @functools.cached_property
@@ -238,6 +227,4 @@ class ImageFolder(ImageDataModule):
             cache=self._prepared,
             sizes={"val": self.val_size, "test": self.test_size},
             seed=self.split_seed,
-            split_folders=self.split_folders,
-            skip_damaged=self.skip_damaged,
         )

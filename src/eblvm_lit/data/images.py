@@ -241,8 +241,10 @@ class ImageDataModule(PixelData):
         n = len(images.train)
         n_val = self._n_val
         if n <= n_val:
-            hint = f"{n_val} would be for validation: lower data.val_size" if n > 1 else "at least two are needed"
-            raise DataError(f"{type(self).__name__} has {n} images to train on, and {hint}.")
+            raise DataError(
+                f"{type(self).__name__} has {n} images to train on, and {n_val} would be for validation: "
+                "lower data.val_size."
+            )
         bits = [self.binarised(getattr(images, name), name) for name in ("train", "test")]
         return self._split(*(rows.flatten(1) if self.flatten else rows for rows in bits))
 

@@ -33,18 +33,15 @@ class DamagedImagesError(DataError):
 
     Example:
         >>> print(DamagedImagesError([Path("a.png"), Path("b.png")]))
-        2 files are missing, damaged or no images: mend them or take them out of the folder: a.png, b.png.
+        These files are missing, damaged or no images: mend them or take them out of the folder: a.png, b.png.
     """
 
-    def __init__(self, paths: Sequence[Path], advice: str = "mend {} or take {} out of the folder") -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
-        if len(paths) == 1:
-            text = f"{paths[0]} is missing, damaged or no image: {advice.format('it', 'it')}."
-        else:
-            listed = ", ".join(map(str, paths))
-            advice = advice.format("them", "them")
-            text = f"{len(paths)} files are missing, damaged or no images: {advice}: {listed}."
-        super().__init__(text)
+        super().__init__(
+            "These files are missing, damaged or no images: mend them or take them out of the folder: "
+            f"{', '.join(map(str, paths))}."
+        )
 
 
 def fingerprint(*parts: object) -> str:
@@ -130,12 +127,11 @@ def decode_once(
 
 
 @contextlib.contextmanager
-def open_image(path: Path, page: int = 0) -> Iterator[Image.Image]:
+def open_image(path: Path) -> Iterator[Image.Image]:
     """Open an image file; use the pixels inside the context, because they are only decoded at their first use.
 
     Args:
         path: The file.
-        page: The index of the page if the file is a TIFF file with several.
 
     Raises:
         DamagedImagesError: If the file is missing, not an image, or cannot be decoded.
@@ -145,12 +141,10 @@ def open_image(path: Path, page: int = 0) -> Iterator[Image.Image]:
         >>> with open_image(Path("nowhere.png")) as image:
         ...     image.size
         Traceback (most recent call last):
-        eblvm_lit.data.prepared_files.DamagedImagesError: nowhere.png is missing, damaged or no image: ...
+        eblvm_lit.data.prepared_files.DamagedImagesError: These files are missing, ... nowhere.png.
     """
     try:
         with Image.open(path, formats=FORMATS) as image:
-            if page:
-                image.seek(page)
             yield image
     except DataError:
         raise
@@ -178,7 +172,7 @@ def size_of(image: Image.Image) -> tuple[int, int]:
 
 
 def decode_image(
-    path: Path, *, mode: str = "RGB", crop: int | None, side: int | None, page: int = 0, white: float | None = None
+    path: Path, *, mode: str = "RGB", crop: int | None, side: int | None, white: float | None = None
 ) -> np.ndarray:
     """Decode an image, apply its EXIF rotation, crop it around the centre and resize it.
 
@@ -187,7 +181,6 @@ def decode_image(
         mode: The mode to which the image is converted: ``L`` (grey) or ``RGB``.
         crop: Height and width of the central square in pixels; 0 for the largest square; None for the whole image.
         side: Height and width after antialiased bilinear resampling; None does not resize.
-        page: The index of the page if the file is a TIFF file with several.
         white: The value of images of more than 8 bits that becomes 255; None for the largest value of 16 bits.
 
     Returns:
@@ -204,7 +197,7 @@ def decode_image(
         >>> decode_image(path, mode="L", crop=2, side=2).tolist()
         [[[5, 6], [9, 10]]]
     """
-    with open_image(path, page) as stored:
+    with open_image(path) as stored:
         image = ImageOps.exif_transpose(in_eight_bits(path, stored, white)).convert(mode)
     width, height = image.size
     crop = min(image.size) if crop == 0 else crop

@@ -30,7 +30,6 @@ __all__ = ["CIFAR10", "CIFAR100", "MNIST", "SVHN", "CelebA", "FashionMNIST", "Pl
 
 FOLDER = "celeba"
 IMAGES = "img_align_celeba"
-CURE = "delete it, so that it is downloaded again, or put an undamaged copy there."
 
 
 class TorchvisionImages(SmallImageDataModule):
@@ -394,7 +393,10 @@ def ensure(root: Path, files: Mapping[str, str | None], dataset: str, download: 
             ) from error
     for name, md5 in files.items():
         if md5 is not None and not check_integrity(root / name, md5):
-            raise DataError(f"{root / name} is damaged, as its MD5 sum is not {md5}: {CURE}")
+            raise DataError(
+                f"{root / name} is damaged, as its MD5 sum is not {md5}: delete it, so that it is downloaded again, or "
+                "put an undamaged copy there."
+            )
 
 
 def read_idx(path: Path) -> torch.Tensor:
@@ -408,16 +410,10 @@ def read_idx(path: Path) -> torch.Tensor:
 
     Returns:
         The content of the file, uint8.
-
-    Raises:
-        DataError: If the file is damaged.
     """
-    try:
-        if path.suffix != ".gz":
-            return read_sn3_pascalvincent_tensor(str(path))
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(gzip.decompress(path.read_bytes()))
-            file.flush()
-            return read_sn3_pascalvincent_tensor(file.name)
-    except Exception as error:  # torchvision raises AssertionError for unexpected content
-        raise DataError(f"{path} is damaged or cut off: {CURE}") from error
+    if path.suffix != ".gz":
+        return read_sn3_pascalvincent_tensor(str(path))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(gzip.decompress(path.read_bytes()))
+        file.flush()
+        return read_sn3_pascalvincent_tensor(file.name)

@@ -26,7 +26,7 @@ def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) 
 
     Args:
         data: The data, after ``setup``.
-        labels: Values of the data's labels, such as digits. If a label is given twice, its images differ.
+        labels: Values of the data's labels, such as digits.
         n: Number of images of each label.
 
     Returns:
@@ -44,10 +44,7 @@ def labelled_examples(data: ArrayDataModule, labels: Sequence[int], n: int = 1) 
     found = None if data.labels is None else data.labels.test
     rows = torch.arange(n * len(labels)).view(n, -1) % len(test)
     if found is not None and found.ndim == 1:
-        columns = []
-        for place, label in enumerate(labels):
-            earlier = list(labels[:place]).count(label) * n
-            columns.append((found == label).nonzero().flatten()[earlier : earlier + n])
+        columns = [(found == label).nonzero().flatten()[:n] for label in labels]
         if all(len(column) == n for column in columns):
             rows = torch.stack(columns, dim=1)
     return data.as_float(test[rows.flatten()]).unflatten(0, rows.shape)

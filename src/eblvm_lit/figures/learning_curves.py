@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +46,7 @@ def curves_of(csv_path: str | Path) -> dict[str, Curve]:
 
 @styled_text
 def draw_curves(csv_path: str | Path) -> Figure | None:
-    """Draw each metric of a run over the iterations in a small panel of its own; equal curves share a panel.
+    """Draw each metric of a run over the iterations in a small panel of its own.
 
     Metrics that never change are left out, unless none changes.
 
@@ -64,7 +63,7 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
         >>> draw_curves("nowhere/metrics.csv") is None
         True
     """
-    curves = _merge_equal(curves_of(csv_path)) if Path(csv_path).is_file() else {}
+    curves = curves_of(csv_path) if Path(csv_path).is_file() else {}
     # A metric that never changes, such as the true Fisher divergence of fixed data, needs no panel.
     curves = {name: (x, y) for name, (x, y) in curves.items() if np.ptp(y) > 0} or curves
     if not curves:
@@ -82,23 +81,6 @@ def draw_curves(csv_path: str | Path) -> Figure | None:
     if any(len(y) > SMOOTH_ABOVE for _, y in curves.values()):
         figure.supxlabel(f"Thin: logged values. Thick: their running mean over 1/{WINDOW} of the run.", color=INK)
     return figure
-
-
-def _merge_equal(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Merge equal curves of the same split into one curve named after all of them.
-
-    Example:
-        >>> once = np.arange(2.0), np.ones(2)
-        >>> list(_merge_equal({"train/lower_lr": once, "train/upper_lr": once, "val/loss": (once[0], once[0])}))
-        ['train/lower_lr = upper_lr', 'val/loss']
-    """
-    names: dict[tuple[object, ...], list[str]] = {}
-    for name, curve in curves.items():
-        names.setdefault((name.split("/")[0], *(x.tobytes() for x in curve)), []).append(name)
-    return {
-        " = ".join([first, *(name.split("/", 1)[-1] for name in others)]): curves[first]
-        for first, *others in names.values()
-    }
 
 
 def _draw(panel: Axes, name: str, curve: Curve) -> None:

@@ -7,7 +7,6 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -66,8 +65,7 @@ def _figures(group: Group) -> dict[str, str]:
     paths = [path for path in sorted(group.runs[0].folder.glob("figures/*.png")) if not AT_VALIDATION.search(path.stem)]
     found: dict[str, str] = {}
     for path in paths[:MOST_PICTURES]:
-        with suppress(OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # skip damaged pictures
-            found[escaped(path.stem.replace("_", " "))] = _embedded(path, 1200)
+        found[escaped(path.stem.replace("_", " "))] = _embedded(path, 1200)
     return found
 
 

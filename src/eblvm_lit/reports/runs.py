@@ -116,8 +116,6 @@ def _read_run(folder: Path, config: dict[str, Any]) -> Run:
         metrics[SECONDS] = metrics["iteration"] / metrics[SPEED]
     if large := [name for name, value in metrics.items() if not abs(value) < LARGEST]:
         raise DataError(f"{large[0]} is {metrics[large[0]]}")
-    if not isinstance(config["method._target_"], str) or not isinstance(config["data._target_"], str):
-        raise DataError("its configuration names no class for the method or the data")
     command = read_command(folder)
     asked = tuple(escaped(text.split("=")[0].lstrip("+~")) for text in command.get("overrides", []))
     choices = {

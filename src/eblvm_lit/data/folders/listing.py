@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from eblvm_lit.data.files import UNREAD, visible
+from eblvm_lit.data.files import visible
 from eblvm_lit.errors import DataError
 
-__all__ = ["LABELS", "Found", "folders_of_splits", "list_images", "names_of"]
+__all__ = ["LABELS", "Found", "folders_of_splits", "list_images"]
 
 LABELS = "labels.csv"
 # The split that each folder name stands for; names are compared in lower case.
@@ -25,9 +24,6 @@ IMAGES = {
     *("", ".apng", ".bmp", ".dib", ".gif", ".j2c", ".j2k", ".jfif", ".jp2", ".jpc", ".jpe", ".jpeg", ".jpf", ".jpg"),
     *(".jpx", ".mpo", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"),
 }
-PACKING = "__MACOSX"  # a folder that macOS adds to archives
-# The folder of decoded images. It lies among the original images if data.root is their folder.
-PREPARED = "prepared"
 
 
 class Found(NamedTuple):
@@ -41,20 +37,16 @@ class Found(NamedTuple):
     skipped: list[str]
 
 
-def folders_of_splits(
-    path: Path | None, given: Mapping[str, Path | None], split_folders: bool | None = None
-) -> dict[str, Path]:
+def folders_of_splits(path: Path | None, given: Mapping[str, Path | None]) -> dict[str, Path]:
     """Find the folder of each split; a split without a folder is later drawn from the training images.
 
     Args:
         path: A folder of images, or of one folder per split (``train``, ``val``, ``test``, or another usual name of a
             split, in upper or lower case).
         given: The folders that the user gives for ``train``, ``val`` and ``test``; None for a split without one.
-        split_folders: Whether folders of these names are splits; None means yes, but raises if there are others, too.
 
     Raises:
-        DataError: If there are no images to train on, if two folders are for one split, or if folders of splits lie
-            beside others.
+        DataError: If there are no images to train on, or if other images lie beside the folders of splits.
 
     Example:
         >>> import tempfile
@@ -65,31 +57,25 @@ def folders_of_splits(
         {'train': 'Training', 'val': 'valid'}
     """
     found = {split: folder for split, folder in given.items() if folder is not None}
-    if path is None and "train" not in found:
-        raise DataError("No folder holds images to train on: set data.path, or data.train, to a folder of images.")
-    if path is not None and "train" in found:
-        raise DataError("data.path and data.train both name the images to train on: leave one of them out.")
-    return found if path is None else {**_named_splits(path, split_folders), **found}
+    if (path is None) == ("train" not in found):
+        raise DataError("Set either data.path or data.train to a folder of images to train on.")
+    return found if path is None else {**_named_splits(path), **found}
 
 
-def _named_splits(path: Path, split_folders: bool | None) -> dict[str, Path]:
+def _named_splits(path: Path) -> dict[str, Path]:
     entries = visible(path)
-    folders = [entry for entry in entries if entry.is_dir() and not _is_ignored(entry)]
-    splits = [folder for folder in folders if folder.name.lower() in SPLITS]
-    if split_folders is False or not (splits or split_folders):
+    folders = [entry for entry in entries if entry.is_dir() and entry.name.lower() in SPLITS]
+    if not folders:
         return {"train": path}
-    found: dict[str, Path] = {}
-    for folder in splits:
-        other = found.setdefault(SPLITS[folder.name.lower()], folder)
-        if other != folder:
-            raise DataError(f"{path} holds {other.name} and {folder.name}, which are one split: keep one of them.")
-    loose = [entry for entry in entries if entry.is_file() and _kind(entry.name) == "image"]
-    if split_folders is None and (odd := [entry for entry in (*folders, *loose) if entry not in splits]):
-        names = ", ".join(folder.name for folder in splits)
-        hint = "set data.split_folders to true if the former are splits, and to false if all folders are classes"
-        raise DataError(f"{path} holds {names} and {odd[0].name}: {hint}.")
+    found = {SPLITS[folder.name.lower()]: folder for folder in folders}
+    names = ", ".join(folder.name for folder in found.values())
+    for entry in entries:
+        if entry not in found.values() and (_is_image(entry) or any(map(_is_image, entry.rglob("*")))):
+            raise DataError(
+                f"{path} holds {names} and {entry.name}: keep only one folder of each split there or, if these names "
+                f"are classes, set data.train={path} instead of data.path."
+            )
     if "train" not in found:
-        names = " and ".join(folder.name for folder in splits) or "no folder of a split"
         raise DataError(f"{path} holds {names}, but none to train on: add a folder train, or set data.train to one.")
     return found
 
@@ -100,36 +86,27 @@ def list_images(folder: Path) -> Found:
     Hidden folders are left out. If the folder holds a file :data:`LABELS`, subfolders are not classes.
 
     Raises:
-        DataError: If there is no image, if images lie beside class folders or a class has none, or for files that
-            must be converted first: videos, archives, and images in formats that are not read.
+        DataError: If there is no image, or if images lie beside class folders.
     """
     visible(folder)
     files: list[Path] = []
     skipped: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".") and not _is_ignored(Path(top, name))]
-        for name in names:
-            path = Path(top, name)
-            kind = _kind(name)
-            if kind == "image":
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(top, name) for name in names):
+            if _is_image(path):
                 files.append(path)
-            elif kind:
-                raise DataError(f"{path} is {kind}.")
             elif path != folder / LABELS:
-                skipped.append(name)
+                skipped.append(path.name)
     files.sort()
     if not files:
-        raise DataError(f"{folder} holds no images: set data.path to a folder that does.")
+        raise DataError(f"{folder} holds no images of a format that is read, such as PNG or JPEG.")
     return Found(files, None if (folder / LABELS).is_file() else _classes(folder, files), sorted(skipped))
 
 
 def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
     """Return the class of each file: the name of the direct subfolder that contains it; None without subfolders."""
     within = [path.relative_to(folder).parts for path in files]
-    empty = {path.name for path in visible(folder) if path.is_dir() and not _is_ignored(path)}
-    empty -= {parts[0] for parts in within if len(parts) > 1}
-    if empty:
-        raise DataError(f"{folder / min(empty)} holds no images: fill the folder or take it away.")
     if all(len(parts) == 1 for parts in within):
         return None
     if loose := [parts[0] for parts in within if len(parts) == 1]:
@@ -137,33 +114,5 @@ def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
     return [parts[0] for parts in within]
 
 
-def _is_ignored(folder: Path) -> bool:
-    """Return whether a folder is ignored, because macOS added it or because it holds the decoded images."""
-    if folder.name == PREPARED:
-        return not any(_kind(path.name) == "image" for path in folder.rglob("*") if path.is_file())
-    return folder.name == PACKING
-
-
-def _kind(name: str) -> str:
-    """Return ``image`` for the name of an image, an empty string for a file to skip, or the reason for a rejection.
-
-    Example:
-        >>> _kind("a.PNG"), _kind("notes.txt"), _kind("film.mp4")
-        ('image', '', 'a video, which is not read: extract its frames as images')
-    """
-    suffix = Path(name).suffix.lower()
-    if name.startswith("."):
-        return ""
-    return "image" if suffix in IMAGES else UNREAD.get(suffix, "")
-
-
-def names_of(skipped: Sequence[str]) -> str:
-    """Describe the skipped files in one line: several files of one suffix by the suffix, other files by name.
-
-    Example:
-        >>> names_of([".DS_Store", ".DS_Store", "a.txt", "b.txt", "Thumbs.db"])
-        '.DS_Store (2), *.txt (2), Thumbs.db'
-    """
-    suffixes = Counter(Path(name).suffix for name in skipped)
-    kinds = (f"*{s}" if (s := Path(name).suffix) and suffixes[s] > 1 else name for name in skipped)
-    return ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in Counter(kinds).items())
+def _is_image(path: Path) -> bool:
+    return not path.name.startswith(".") and path.suffix.lower() in IMAGES and path.is_file()
