@@ -57,7 +57,7 @@ class BiDVL(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the components are incompatible.
+        ConfigError: If the loss cannot use this type of energy.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
@@ -91,7 +91,7 @@ class BiDVL(GeneratorMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
-        check_fit(energy, posterior, generator, loss)
+        check_fit(energy, loss)
         self.loss = loss
         self.n_lower_steps = n_lower_steps
         self.optimizer = optimizer
