@@ -220,10 +220,6 @@ class BiDVL(GeneratorMethod):
         """Return the reason why unrolled lower steps need float32, or None if no steps are unrolled."""
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
 
-    def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, with the advice on unrolled steps first."""
-        return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
-
 
 def _total(terms: Terms) -> Tensor:
     return torch.stack([term.mean() for term in terms.values()]).sum()
