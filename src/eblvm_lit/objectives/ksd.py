@@ -80,7 +80,7 @@ class KSD(Objective):
             ``all`` uses all pairs.
 
     Raises:
-        ConfigError: If the examples of a minibatch cannot be paired.
+        ConfigError: In :meth:`check_batch_size`, if the examples of a minibatch cannot be paired.
 
     Example:
         >>> KSD(bandwidth=1.0).loss(lambda v: -v, torch.tensor([[1.0], [1.0]]), {}).tolist()  # u = s^2 + d / b^2
