@@ -210,12 +210,3 @@ def test_the_precision_stays_positive_where_the_energy_curves_downwards():
     zero = torch.zeros(5, 2)
     _, log_std = posterior.natural_gradient_step((zero, zero), lambda h: -3 * h.square().sum(-1), move_precision=True)
     assert torch.isfinite(log_std).all()
-
-
-def test_unfit_posteriors_are_refused():
-    lower = eb.LowerLevel(GRBMS[0].make(), eb.BernoulliPosterior(v_dim=V_DIM, h_dim=H_DIM), eb.KL(), eb.Adam(lr=0.1))
-    with pytest.raises(eb.ConfigError, match="BernoulliPosterior has no precision"):
-        eb.FixedPoint(precision="stepped").check(lower)
-    lower.posterior.has_natural_params = False
-    with pytest.raises(eb.ConfigError, match="natural parameters"):
-        eb.FixedPoint().check(lower)

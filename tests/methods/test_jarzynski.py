@@ -88,11 +88,6 @@ def iterate(method, seed=0, v=None):
     return method.run_iteration(iterating.start(method), v, method.draw_noise(v, keyed_generator(seed)))
 
 
-def test_chains_without_noise_are_refused():
-    with pytest.raises(eb.ConfigError, match=r"jarzynski needs chains with noise: set chain\.noise_std"):
-        make(eb.MLPEnergy(v_dim=V_DIM, widths=[8]), LangevinChain(n_steps=1, step_size=0.1, noise_std=0.0))
-
-
 def walkers(method):
     return {name: method.get_buffer(f"chain_{name}") for name in method.chain.shapes(method.energy)}
 

@@ -170,9 +170,6 @@ def test_an_encoder_by_chains_is_a_function_of_v_only():
     torch.testing.assert_close(h[101:104], encode(method.parts, v[101:104]))
     assert not torch.equal(h[0], h[1])
     torch.testing.assert_close(reconstruct(method.parts, v), method.energy.decode(h))
-    draws = method.parts.encoding.draws(v[:2], 3)
-    assert torch.equal(draws[0], method.parts.encoding(v[:2]))
-    assert not torch.equal(draws[0], draws[1])
 
 
 def test_drawn_latents_follow_a_learnt_prior():

@@ -150,7 +150,6 @@ def test_the_title_names_the_numbers():
     [
         (lambda: levels_of(eb.MLPEnergy(v_dim=3, widths=[4])), "does not know the noise level"),
         (lambda: levels_of(at_every_level(3)), "no tractable free energy"),
-        (lambda: levels_of(KnownMixture([[0.0, 0.0]], [1.0]), n_levels=1), "n_levels >= 2"),
     ],
 )
 def test_what_has_no_levels_to_tell_apart_is_refused(make, message):

@@ -1,7 +1,5 @@
 """Methods on tiny images: gradients, passes through the network, memory and mixed precision."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
@@ -93,16 +91,6 @@ def test_recomputed_activations_change_no_gradient(float64):
     # each pass is made twice.
     assert (len(passes[False]), len(passes[True])) == (4, 8)
     assert kept_bytes(image_method("cd", checkpoint=True).energy, v) < kept_bytes(image_method("cd").energy, v) / 2
-
-
-@pytest.mark.parametrize(("kind", "backend"), [("cd", nullcontext), ("mdsm", plain_autograd)])
-def test_recomputation_is_refused_where_it_saves_nothing(kind, backend):
-    method = image_method(kind, checkpoint=True)
-    v = torch.rand(4, *IMAGE)
-    with pytest.raises(eb.ConfigError, match="checkpoint=false"), backend():
-        model_gradient(method, v)
-    method.eval()  # In evaluation mode activations are kept, because metrics are computed with torch.func.
-    assert method.validation_loss(v, keyed_generator(0)).shape == (4,)
 
 
 @pytest.mark.parametrize("kind", ["mdsm", "bism", "vages"])

@@ -231,12 +231,6 @@ def test_cotangent_is_the_derivative_by_the_score(case):
             torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
 
 
-def test_an_objective_that_differentiates_the_score_has_no_cotangent():
-    v = torch.randn(5, 2)
-    with pytest.raises(eb.ConfigError, match="method=bism"):
-        eb.SM().cotangent(v, v, {})
-
-
 @every_objective
 def test_noise_is_a_function_of_the_generator(case):
     objective = case.make()

@@ -110,14 +110,6 @@ def test_the_one_sided_gradient_is_the_published_one_and_both_sides_add_up_to_th
         torch.testing.assert_close(value, sides[0][name] + sides[1][name])
 
 
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: KSD().check_batch_size(7), "7 examples cannot be halved"),
-        (lambda: KSD().loss(lambda x: x, torch.randn(7, 2), {}), "even data.batch_size"),
-        (lambda: KSD(pairs="all").check_batch_size(1), "one example forms none"),
-    ],
-)
-def test_bad_input(build, words):
-    with pytest.raises(eb.ConfigError, match=words):
-        build()
+def test_an_odd_number_of_examples_has_no_halves():
+    with pytest.raises(eb.ConfigError, match=r"7 examples cannot be halved: .* even data\.batch_size"):
+        KSD().check_batch_size(7)

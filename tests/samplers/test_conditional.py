@@ -357,14 +357,6 @@ def test_the_flow_given_latents_follows_the_energy_at_these_latents_and_every_le
     torch.testing.assert_close(draw_visible(draw, model.of_data(), h, seed=3, start=0 * expected), expected)
 
 
-def test_an_object_that_is_no_sampler_of_chains_is_named():
-    for wrong in ("gibbs", None, eb.Gibbs(), eb.GibbsLangevin()):
-        with pytest.raises(eb.ConfigError, match="use a Sampler"):
-            draw_visible(wrong, gaussian(), torch.zeros(1, 2), seed=0)
-        with pytest.raises(eb.ConfigError, match="use a Sampler"):
-            inpaint(wrong, gaussian(), torch.zeros(1, 4), torch.zeros(1, 4), seed=0)
-
-
 def test_dynamics_that_follow_gradients_refuse_bits_in_a_sentence():
     rbm = eb.BernoulliRBM(v_dim=2, h_dim=3)
     for call in (

@@ -163,10 +163,6 @@ class ShardedMinibatch(Minibatch):
 def minibatch_of(v: Tensor, n: int) -> Minibatch:
     """Return a minibatch of n examples, of which this process has the examples v: a shard or, if n is small, all n.
 
-    Raises:
-        ConfigError: If v has another number of examples than the shard, which happens if Lightning's
-            ``limit_train_batches`` ends epochs early.
-
     Example:
         >>> minibatch_of(torch.zeros(5, 2), 5) is WHOLE
         True
@@ -174,8 +170,6 @@ def minibatch_of(v: Tensor, n: int) -> Minibatch:
     shard = shard_of(n, v.device)
     if shard is None:
         return WHOLE
-    if len(shard.rows) != len(v):
-        raise ConfigError("trainer.limit_train_batches needs trainer.devices=1.")
     return ShardedMinibatch(shard)
 
 

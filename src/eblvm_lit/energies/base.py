@@ -111,10 +111,6 @@ class Energy(nn.Module, ABC):
         """
         return theta
 
-    def memory_hints(self) -> list[str]:
-        """Suggest settings that reduce the memory needed for this energy's gradients."""
-        return []
-
     def extra_repr(self) -> str:
         """Return the sizes of v and h for the module's printed representation.
 

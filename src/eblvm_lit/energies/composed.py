@@ -45,15 +45,12 @@ class Composed(FreeEnergyOfLevels, VisibleEnergy):
         noise_range: The levels of the composed energy.
 
     Raises:
-        ConfigError: If the parts have different shapes of v, or no noise level in common.
+        ConfigError: If the parts have no noise level in common.
     """
 
     def __init__(self, parts: Sequence[FreeEnergyOfLevels], noise_range: NoiseRange) -> None:
         super().__init__()
-        shapes = {part.v_shape for part in parts}
-        if len(shapes) > 1:
-            raise ConfigError(f"Energies of different shapes of v cannot be composed: {sorted(shapes)}.")
-        (self.v_shape,) = shapes
+        self.v_shape = parts[0].v_shape
         self.event_shape = (math.prod(self.v_shape) + 1,)
         self.noise_range = noise_range
         self.reference = NoisedNormal(noise_range).to(parts[0].reference.mean)

@@ -16,15 +16,8 @@ from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import FeatureNetwork
 from eblvm_lit.networks.heads import QuadraticHead, SquaredNormHead
 from eblvm_lit.networks.residual_mlp import ResidualMLP
-from eblvm_lit.networks.resnet import ResNet
 
 __all__ = ["DeepEnergy", "DeepLatentEnergy", "DeepVectorEnergy"]
-
-
-def _recompute(network: object) -> list[str]:
-    if isinstance(network, ResNet) and not network.checkpoint:
-        return ["set model.network.checkpoint=true with method.compile=false"]
-    return []
 
 
 def _reference(x: Tensor, std: float, n_axes: int) -> Tensor:
@@ -87,10 +80,6 @@ class DeepEnergy(VisibleEnergy):
         std = self.reference_std
         return value if std is None else value + _reference(v, std, len(self.event_shape))
 
-    def memory_hints(self) -> list[str]:
-        """Suggest activation checkpointing if the network supports it and it is disabled."""
-        return _recompute(self.network)
-
 
 class DeepLatentEnergy(FeatureEnergy):
     r"""A deep joint energy of v and real latents h: a squared-norm head on h and the features of v.
@@ -149,10 +138,6 @@ class DeepLatentEnergy(FeatureEnergy):
         self.f2h = nn.Linear(network.out_dim, h_dim)
         self.head = SquaredNormHead(in_dim=2 * h_dim, width=head_dim)
         self.visible_head = QuadraticHead(in_dim=network.out_dim) if visible_head == "quadratic" else None
-
-    def memory_hints(self) -> list[str]:
-        """Suggest activation checkpointing if the network supports it and it is disabled."""
-        return _recompute(self.network)
 
     def features(self, v: Tensor) -> Tensor:
         """Compute the features g(v), shape (B, m), for v (B, *event).

@@ -37,9 +37,6 @@ class DeepBoltzmannMachine(BinaryEnergy):
         n_mean_field: The number of updates of both layers by which mu is computed.
         weight_scale: The standard deviation of the initial entries of W_1 and W_2.
 
-    Raises:
-        ConfigError: If no latents are left to the second layer.
-
     Example:
         >>> dbm = DeepBoltzmannMachine(v_dim=4, h_dim=5, h1_dim=3)
         >>> dbm.energy(torch.zeros(5, 4), torch.zeros(7, 5, 5)).shape, dbm.free_energy_bound(torch.zeros(5, 4)).shape
@@ -57,8 +54,6 @@ class DeepBoltzmannMachine(BinaryEnergy):
     ) -> None:
         super().__init__(v_dim=v_dim, h_dim=h_dim)
         h2_dim = h_dim - h1_dim
-        if h2_dim < 1:
-            raise ConfigError(f"The first layer has h1_dim={h1_dim} of h_dim={h_dim} latents: leave some to the other.")
         self.widths = (h1_dim, h2_dim)
         self.n_mean_field = n_mean_field
         self.W1 = nn.Parameter(weight_scale * torch.randn(v_dim, h1_dim))

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.tensors import at_least_float32, sum_event
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.base import GeneratorNetwork
 
 __all__ = ["LatentPriorEnergy"]
@@ -34,9 +33,6 @@ class LatentPriorEnergy(Energy):
         prior: f, a module that maps h (B, m) to (B, 1).
         std: The standard deviation sigma of p(v|h), in the units of v.
 
-    Raises:
-        ConfigError: If the generator's number of latents is not h_dim.
-
     Example:
         >>> from eblvm_lit.networks.smooth_mlp import SmoothMLP
         >>> energy = LatentPriorEnergy(
@@ -51,10 +47,6 @@ class LatentPriorEnergy(Energy):
         self, *, h_dim: PositiveInt, generator: GeneratorNetwork, prior: nn.Module, std: PositiveFloat = 0.3
     ) -> None:
         super().__init__()
-        if generator.h_dim != h_dim:
-            raise ConfigError(
-                f"The generator has {generator.h_dim} latents, but the model has h_dim={h_dim}: set both alike."
-            )
         self.event_shape = tuple(generator.event_shape)
         self.h_dim = h_dim
         self.std = std

@@ -50,10 +50,6 @@ class _OfEveryLevel(Energy):
         self.inner = energy
         self.reference = NoisedNormal(noise_range)
 
-    def memory_hints(self) -> list[str]:
-        """Return the suggestions of the wrapped energy E' for reducing the memory of its gradients."""
-        return self.inner.memory_hints()
-
 
 class NoiseConditionalEnergy(_OfEveryLevel, FeatureEnergy):
     r"""A joint energy at every noise level, which is the sum of the energy of noised normal data and an energy E'.

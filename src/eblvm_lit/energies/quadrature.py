@@ -37,8 +37,7 @@ class QuadratureMarginal(MarginalEnergy):
         centre: The centre of the grid, one number for each latent or one for all of them.
 
     Raises:
-        ConfigError: If the energy has binary latents, no latents or more than three, or if n_nodes or half_width does
-            not define a grid.
+        ConfigError: If the energy has binary latents, no latents or more than three.
 
     Example:
         >>> from eblvm_lit.energies.gaussian_latent import GaussianLatentModel
@@ -59,10 +58,6 @@ class QuadratureMarginal(MarginalEnergy):
         if not energy.continuous or not 1 <= m <= MAX_LATENTS:
             kind = "real" if energy.continuous else "binary"
             raise ConfigError(f"Quadrature needs 1 to {MAX_LATENTS} real latents, but {name} has {m} {kind} ones.")
-        if n_nodes < 5 or n_nodes % 2 == 0 or not half_width > 0:
-            raise ConfigError(
-                f"A grid of quadrature needs an odd n_nodes >= 5 and a half_width > 0, not {n_nodes} and {half_width}."
-            )
         self.centre = (float(centre),) * m if isinstance(centre, int | float) else tuple(map(float, centre))
         self.event_shape = tuple(energy.event_shape)
         self.h_dim = m

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -115,10 +114,8 @@ class LinearProbe(
             labels: The labels for training, shape (n,), and for testing, shape (m,).
 
         Returns:
-            The fraction of the m examples that are classified correctly; NaN if a feature is not finite.
+            The fraction of the m examples that are classified correctly.
         """
-        if not all(np.isfinite(part).all() for part in features):
-            return math.nan
         # scikit-learn accepts a boolean as dual, although its type hints do not allow it
         svm = LinearSVC(max_iter=self.max_iter, dual=self.dual, random_state=0)  # pyright: ignore[reportArgumentType]
         model = make_pipeline(StandardScaler(), svm) if self.standardize else svm

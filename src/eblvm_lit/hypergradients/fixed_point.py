@@ -11,8 +11,7 @@ from torch import Tensor
 from eblvm_lit.core.functional import Params, bind, detached, grad_and_value
 from eblvm_lit.core.tensors import tree_map
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
-from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep, LowerLevel
+from eblvm_lit.hypergradients.base import BilevelProblem, Hypergradient, HypergradientStep
 from eblvm_lit.posteriors.base import DistributionParams, LatentEnergy, Posterior
 
 __all__ = ["FixedPoint"]
@@ -87,25 +86,6 @@ class FixedPoint(Hypergradient):
     def title(self) -> str:
         """Return a short name of the hypergradient, with the number of steps."""
         return f"fixed-point hypergradient of {self.n_steps} step{'s' if self.n_steps > 1 else ''}"
-
-    def check(self, lower: LowerLevel) -> None:
-        """Raise a ConfigError if the posterior does not support natural-gradient steps with these settings.
-
-        Raises:
-            ConfigError: If the posterior has no natural parameters, or if ``precision="stepped"`` and the posterior
-                is binary.
-        """
-        posterior = lower.posterior
-        if not posterior.has_natural_params:
-            raise ConfigError(
-                f"{type(posterior).__name__} is no exponential family, whose natural parameters "
-                "hypergradient=fixed_point updates: use a Bernoulli or Gaussian posterior, or another hypergradient."
-            )
-        if self.precision == "stepped" and not posterior.continuous:
-            raise ConfigError(
-                f"hypergradient.precision=stepped is for a Gaussian posterior: {type(posterior).__name__} has no "
-                "precision, use hypergradient.precision=fixed."
-            )
 
     def steps(
         self, posterior: Posterior, energy: LatentEnergy, q_params: DistributionParams, noise: Tensor

@@ -65,8 +65,7 @@ class AnnealedLikelihood(Method):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the chains are too few for one to be at T = 1 in each iteration, or if F is not tractable and
-            there is no posterior.
+        ConfigError: If the chains are too few for one to be at T = 1 in each iteration.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM
@@ -102,8 +101,6 @@ class AnnealedLikelihood(Method):
     ) -> None:
         super().__init__(seed=seed, compile=compile)
         refuse_bits(energy, type(self).__name__)
-        if not isinstance(energy, MarginalEnergy) and posterior is None:
-            raise ConfigError(f"{type(energy).__name__} has no free energy: method.posterior is needed.")
         if n_chains * n_held < n_falling + n_held:
             raise ConfigError(
                 f"n_chains must be at least {-(-(n_falling + n_held) // n_held)}, so that one chain is at T = 1 in "

@@ -209,7 +209,3 @@ class ContrastiveDivergence(Method):
         was 1 %.
         """
         return "as the gradient is a small difference of two means"
-
-    def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, including the energy's own advice."""
-        return [*super().memory_hints(), *self.energy.memory_hints()]

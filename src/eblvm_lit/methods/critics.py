@@ -15,7 +15,6 @@ from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.tensors import sum_event
 from eblvm_lit.divergences.base import Divergence
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.loss_method import LossMethod, score_of_model
 from eblvm_lit.methods.state import TrainState
 from eblvm_lit.optimizers.base import Optimizer
@@ -116,11 +115,6 @@ class FisherCritic(LossMethod):
         self.critic = critic
         self.residual = residual
         self.score = score_of_model(score, energy, posterior)
-        if residual and not self.score.has_smooth:
-            raise ConfigError(
-                f"A residual critic is added to a score without noise, and that of {type(self.score).__name__} has "
-                "some: use score=exact, method=vages_fisher, or residual=false."
-            )
         if self.score.needs_posterior:
             self.fit_posterior(posterior, divergence, n_lower_steps)
 

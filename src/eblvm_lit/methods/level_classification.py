@@ -7,12 +7,12 @@ from functools import partial
 from typing import Literal, cast
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from eblvm_lit.core.functional import bind, grad_and_value
 from eblvm_lit.core.noise_levels import NoiseRange, join_level, split_level
-from eblvm_lit.core.ranges import Seed
+from eblvm_lit.core.ranges import AtLeastTwo, Seed
 from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.energies.noise_conditional import FreeEnergyOfLevels
 from eblvm_lit.errors import ConfigError
@@ -68,7 +68,7 @@ class LevelClassification(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the energy does not know the noise level or has no tractable F, or for n_levels < 2.
+        ConfigError: If the energy does not know the noise level or has no tractable F.
 
     Example:
         >>> from eblvm_lit.energies.mlp_energy import MLPEnergy
@@ -88,7 +88,7 @@ class LevelClassification(LossMethod):
         *,
         energy: MarginalEnergy,
         optimizer: Optimizer,
-        n_levels: PositiveInt = 3,
+        n_levels: AtLeastTwo = 3,
         spread: PositiveFloat | None = None,
         classification_weight: NonNegativeFloat = 1.0,
         time_weight: NonNegativeFloat = 0.0,
@@ -101,8 +101,6 @@ class LevelClassification(LossMethod):
                 f"{type(energy).__name__} does not know the noise level, which method=levels needs: use "
                 "model=harmonium or model=noise_conditional, or NoiseConditionalFreeEnergy around your energy."
             )
-        if n_levels < 2:
-            raise ConfigError(f"A classification needs n_levels >= 2, not {n_levels}.")
         self.noise_range: NoiseRange = energy.noise_range
         self.n_levels = n_levels
         self.spread = spread

@@ -134,8 +134,3 @@ class ParticleML(ContrastiveDivergence):
     def _indices(state: TrainState, v: Tensor) -> Tensor:
         """Return the indices of the minibatch's examples in the training split, for the examples of all processes."""
         return torch.arange(state.minibatch.size(v), device=v.device) if state.indices is None else state.indices
-
-    def failure_hint(self, quantity: str) -> str | None:
-        """Return advice on diverging particles if ``quantity`` is the loss, or None otherwise."""
-        hint = "the particles diverge: lower chain.step_size of Langevin steps, or optimizer.lr."
-        return hint if quantity == "loss" else None

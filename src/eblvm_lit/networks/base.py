@@ -10,13 +10,14 @@ __all__ = ["DenoisingNetwork", "FeatureNetwork", "GeneratorNetwork"]
 
 if TYPE_CHECKING:
 
-    class FeatureNetwork(Protocol):
-        """A module that maps data v (B, *event) to features (B, out_dim)."""
-
+    class _OfExamples(Protocol):
         @property
         def event_shape(self) -> tuple[int, ...]:
-            """The shape of one example v."""
+            """The shape of one example, without the batch dimension."""
             ...
+
+    class FeatureNetwork(_OfExamples, Protocol):
+        """A module that maps data v (B, *event) to features (B, out_dim)."""
 
         @property
         def out_dim(self) -> int:
@@ -27,13 +28,8 @@ if TYPE_CHECKING:
             """Compute the features of v, shape (B, out_dim)."""
             ...
 
-    class DenoisingNetwork(Protocol):
+    class DenoisingNetwork(_OfExamples, Protocol):
         """A module that maps noised images and their levels (B, d + 1) to images (B, d) and features (B, out_dim)."""
-
-        @property
-        def event_shape(self) -> tuple[int, ...]:
-            """The shape of one input, (d + 1,)."""
-            ...
 
         @property
         def out_dim(self) -> int:
@@ -44,13 +40,8 @@ if TYPE_CHECKING:
             """Compute images (B, d) and features (B, out_dim) from noised images and their levels, x (B, d + 1)."""
             ...
 
-    class GeneratorNetwork(Protocol):
+    class GeneratorNetwork(_OfExamples, Protocol):
         """A module that maps latents h (B, h_dim) to data v (B, *event)."""
-
-        @property
-        def event_shape(self) -> tuple[int, ...]:
-            """The shape of one example v."""
-            ...
 
         @property
         def h_dim(self) -> int:

@@ -8,11 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from eblvm_lit.errors import ConfigError
-
 __all__ = ["ImageClassifier"]
-
-SMALLEST = 8
 
 
 class ImageClassifier(nn.Module):
@@ -21,13 +17,10 @@ class ImageClassifier(nn.Module):
     The second and the fourth convolution halve the resolution.
 
     Args:
-        v_shape: The channels, height and width of an image, which has at least 8 x 8 pixels.
+        v_shape: The channels, height and width of an image.
         n_classes: The number of logits.
         width: The number of channels of the first two convolutions; the others have twice as many.
         out_dim: The number of features that the last layer maps to the logits.
-
-    Raises:
-        ConfigError: If the images have fewer than 8 pixels on a side.
 
     Example:
         >>> features, logits = ImageClassifier(v_shape=[3, 8, 10], n_classes=5)(torch.zeros(7, 3, 8, 10))
@@ -37,11 +30,8 @@ class ImageClassifier(nn.Module):
 
     def __init__(self, *, v_shape: Sequence[int], n_classes: int, width: int = 32, out_dim: int = 128) -> None:
         super().__init__()
-        channels, *sides = v_shape
-        if min(sides) < SMALLEST:
-            raise ConfigError(f"A classifier needs images of at least {SMALLEST} x {SMALLEST} pixels, not {sides}.")
         layers: list[nn.Module] = []
-        sizes = (channels, width, 1), (width, width, 2), (width, 2 * width, 1), (2 * width, 2 * width, 2)
+        sizes = (v_shape[0], width, 1), (width, width, 2), (width, 2 * width, 1), (2 * width, 2 * width, 2)
         for n_in, n_out, stride in sizes:
             layers += [nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1), nn.ReLU()]
         layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8 * width, out_dim), nn.ReLU()]

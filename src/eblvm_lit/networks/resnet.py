@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 
 from eblvm_lit.core.functional import is_plain_first_order
 from eblvm_lit.core.ranges import ImageShape
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.networks.shapes import image_shape
 
 __all__ = ["ResNet"]
@@ -55,14 +54,13 @@ class ResNet(nn.Module):
         channels: The number C of channels after the first convolution.
         stem_stride: The stride of the first convolution: 1, as published, or an even number s. The kernel is then 2 s
             pixels wide, the stages see an image of 1/s of the size, and a pass costs 1/s^2 as much.
-        checkpoint: Whether a block's activations are recomputed for a gradient instead of stored. This is meant for
-            first-order gradients by plain autograd: those of samplers, and of contrastive divergence that is not
-            compiled. Score matching differentiates a gradient, whose graph contains the recomputed activations, too;
-            checkpointing would double its memory.
+        checkpoint: Whether a block's activations are recomputed for a gradient instead of stored. This has an effect
+            only on first-order gradients by plain autograd: those of samplers, and of contrastive divergence that is
+            not compiled. Score matching differentiates a gradient, whose graph contains the recomputed activations,
+            too; checkpointing would double its memory.
 
     Raises:
-        ConfigError: If the height or the width is not divisible by 8 times ``stem_stride``, or if training with
-            ``checkpoint`` would not save memory.
+        ConfigError: If the height or the width is not divisible by 8 times ``stem_stride``.
 
     Example:
         >>> network = ResNet(v_shape=[3, 32, 32], n_blocks=1, channels=4)
@@ -98,18 +96,7 @@ class ResNet(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         """Compute the features, shape (B, out_dim), of images v (B, C_in, H, W)."""
         x = self.stem(v)
-        recompute = self._recomputes()
+        recompute = self.checkpoint and is_plain_first_order() and torch.is_grad_enabled()
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False) if recompute else block(x)
         return x.flatten(1)
-
-    def _recomputes(self) -> bool:
-        """Return whether this forward pass uses activation checkpointing: only if requested and if it saves memory."""
-        if not self.checkpoint or is_plain_first_order():
-            return self.checkpoint and torch.is_grad_enabled()
-        if self.training:
-            raise ConfigError(
-                "network.checkpoint=true saves memory only for first-order gradients by plain autograd, which "
-                "method=cd method.compile=false uses and score matching does not: use network.checkpoint=false."
-            )
-        return False

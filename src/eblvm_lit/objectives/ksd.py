@@ -80,7 +80,7 @@ class KSD(Objective):
             ``all`` uses all pairs.
 
     Raises:
-        ConfigError: If the examples of a minibatch cannot be paired.
+        ConfigError: In :meth:`check_batch_size`, if the examples of a minibatch cannot be paired.
 
     Example:
         >>> KSD(bandwidth=1.0).loss(lambda v: -v, torch.tensor([[1.0], [1.0]]), {}).tolist()  # u = s^2 + d / b^2
@@ -115,8 +115,6 @@ class KSD(Objective):
                 f"KSD pairs the two halves of a minibatch, but {n} examples cannot be halved: choose an even "
                 "data.batch_size that leaves no odd last minibatch, or objective.pairs=all."
             )
-        if n < 2:
-            raise ConfigError("KSD is a mean over pairs, but one example forms none: choose another data.batch_size.")
 
     def noise(self, v: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Noise:
         """Return no noise, because the loss is deterministic."""
@@ -143,7 +141,6 @@ class KSD(Objective):
         b = self._bandwidth(x)
         n = len(v)
         if self.pairs != "all":
-            self.check_batch_size(n)
             partner = s.roll(n // 2, 0)
             if self.pairs == "halves":
                 return stein_kernel(x, s, x.roll(n // 2, 0), partner, b)
@@ -163,7 +160,6 @@ class KSD(Objective):
         b = self._bandwidth(x)
         n = len(v)
         if self.pairs != "all":
-            self.check_batch_size(n)
             gap = x - x.roll(n // 2, 0)
             k = (-0.5 * gap.square().sum(-1, keepdim=True) / b**2).exp()
             pull = 2 * k * (t.roll(n // 2, 0) + gap / b**2)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from eblvm_lit.core.functional import Params
 from eblvm_lit.core.tensors import copy_tree, tree_map
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.optimizers.schedules import Constant, Schedule
 
 __all__ = ["Optimizer", "State"]
@@ -32,9 +31,6 @@ class Optimizer(ABC):
         clip_norm: The maximum norm of the gradient over all parameters of the level; larger gradients are scaled down
             to this norm. Null for no clipping.
 
-    Raises:
-        ConfigError: If lr or clip_norm is not positive.
-
     Attributes:
         slots: The names of the state's entries that contain one tensor for each parameter, such as moments.
     """
@@ -44,10 +40,6 @@ class Optimizer(ABC):
     def __init__(
         self, *, lr: PositiveFloat, schedule: Schedule | None = None, clip_norm: PositiveFloat | None = None
     ) -> None:
-        if not lr > 0:
-            raise ConfigError(f"An optimizer needs lr > 0, not {lr}.")
-        if clip_norm is not None and not clip_norm > 0:
-            raise ConfigError(f"clip_norm must be positive or null, not {clip_norm}.")
         self.lr = lr
         self.schedule = schedule or Constant()
         self.clip_norm = clip_norm

@@ -25,7 +25,6 @@ class _OfInputs(Posterior):
         self.h_dim = posterior.h_dim
         self.continuous = posterior.continuous
         self.reparametrised = posterior.reparametrised
-        self.has_natural_params = posterior.has_natural_params
         self.inner = posterior
 
     @abstractmethod

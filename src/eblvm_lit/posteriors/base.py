@@ -31,13 +31,11 @@ class Posterior(nn.Module, ABC):
         h_dim: The number of latents.
         continuous: Whether log q(h|v) has a meaningful gradient in h; False for (relaxed) binary latents.
         reparametrised: Whether samples have a gradient in phi; False for bits that are not relaxed.
-        has_natural_params: Whether q(h|v) is an exponential family that implements :meth:`natural_gradient_step`.
     """
 
     h_dim: int
     continuous: bool
     reparametrised: bool = True
-    has_natural_params = False
 
     def extra_repr(self) -> str:
         """Return the number of latents, for the module's printed representation."""

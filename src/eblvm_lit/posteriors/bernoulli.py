@@ -37,7 +37,6 @@ class BernoulliPosterior(Posterior):
     """
 
     continuous = False
-    has_natural_params = True
 
     def __init__(self, *, v_dim: PositiveInt, h_dim: PositiveInt, temperature: NonNegativeFloat = 0.1) -> None:
         super().__init__()

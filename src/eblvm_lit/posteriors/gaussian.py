@@ -33,7 +33,6 @@ class GaussianPosterior(Posterior):
     """
 
     continuous = True
-    has_natural_params = True
 
     @abstractmethod
     def moments(self, v: Tensor) -> tuple[Tensor, Tensor]:

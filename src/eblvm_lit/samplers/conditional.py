@@ -61,11 +61,6 @@ def draw_visible(
         >>> draw_visible(short, GaussianLatentModel(v_dim=2, h_dim=3), torch.zeros(5, 3), seed=0).shape
         torch.Size([5, 2])
     """
-    if not isinstance(sampler, Sampler) or not isinstance(energy, Energy):
-        raise ConfigError(
-            f"{type(sampler).__name__} does not draw v of {type(energy).__name__} given h: use a Sampler, and an "
-            "energy E(v, h)."
-        )
     h = h.to(tensor_of(energy, h.device))
     conditional = energy if isinstance(energy, GibbsEnergy) else None
 
@@ -208,16 +203,14 @@ def inpaint(
         >>> (inpaint(short, GaussianLatentModel(v_dim=3, h_dim=2), v, keep, seed=0) == v).tolist()
         [[True, False, True]]
     """
-    if not isinstance(sampler, Sampler) or not can_inpaint(
-        energy, None if h is not None else sampler.dynamics, posterior
-    ):
+    dynamics = sampler.dynamics
+    if not can_inpaint(energy, dynamics if h is None else None, posterior):
         raise ConfigError(
-            f"{type(sampler).__name__} does not complete images of {type(energy).__name__}: use a Sampler, and an "
-            "energy with a tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v); with the "
-            "probability flow, one of every noise level."
+            f"{type(dynamics).__name__} does not complete images of {type(energy).__name__}: use an energy with a "
+            "tractable F(v) or real latents; with GibbsLangevin, one with a known p(h|v); with the probability flow, "
+            "one of every noise level."
         )
     p = tensor_of(energy, v.device)
-    dynamics = sampler.dynamics
     v = v.to(p)
     missing = 1 - keep.to(p)
     conditional = energy if isinstance(energy, GibbsEnergy) else None

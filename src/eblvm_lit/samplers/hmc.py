@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -59,7 +58,7 @@ class HMC:
     Args:
         n_leapfrog: The number L of leapfrog steps.
         step_size: The initial step size epsilon, in the units of x.
-        target_acceptance: The mean acceptance that :meth:`adapt` aims at.
+        target_acceptance: The mean acceptance at which the adaptation of step sizes aims.
 
     Example:
         >>> hmc, x, g = HMC(n_leapfrog=5, step_size=0.3), torch.zeros(2000, 1), torch.Generator().manual_seed(0)
@@ -130,14 +129,3 @@ class HMC:
         taken = noise.uniform < acceptance
         rows = taken.unsqueeze(-1)
         return Move(end.where(rows, x), acceptance, after.where(taken, before), slope.where(rows, slope_before))
-
-    def adapt(self, step_size: float, acceptance: Tensor) -> float:
-        """Return a larger step size if the acceptance rate was above the target, and a smaller one if it was below.
-
-        Do not call this while samples are recorded, because adaptation does not leave the distribution invariant.
-
-        Example:
-            >>> HMC(target_acceptance=0.5).adapt(1.0, torch.ones(10)) > 1 > HMC().adapt(1.0, torch.zeros(10))
-            True
-        """
-        return step_size * math.exp(float(acceptance.mean()) - self.target_acceptance)

@@ -74,19 +74,9 @@ class PosteriorChain(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         """Draw one latent vector h for each v (B, *event), shape (B, H)."""
-        return self.draws(v, 1)[0]
-
-    def draws(self, v: Tensor, n: int) -> Tensor:
-        """Draw n latents for each v with n different chains, shape (n, B, H).
-
-        :meth:`forward` runs the first of these chains.
-        """
-        found = []
-        for i in range(n):
-            generator = keyed_generator(self.seed, "posterior chain", i)
-            noise = torch.randn(1 + self.langevin.n_steps, 1, self.h_dim, generator=generator).to(v)
-            noise = noise.expand(-1, len(v), -1)
-            with plain_autograd():
-                chain = {"start": noise[0], "steps": noise[1:]}
-                found.append(run_chain(self.langevin, posterior_energy(self.energy, v), chain))
-        return torch.stack(found)
+        generator = keyed_generator(self.seed, "posterior chain", 0)
+        noise = torch.randn(1 + self.langevin.n_steps, 1, self.h_dim, generator=generator).to(v)
+        noise = noise.expand(-1, len(v), -1)
+        with plain_autograd():
+            chain = {"start": noise[0], "steps": noise[1:]}
+            return run_chain(self.langevin, posterior_energy(self.energy, v), chain)

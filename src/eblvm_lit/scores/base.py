@@ -25,12 +25,10 @@ class ScoreEstimator(ABC):
     Attributes:
         words: The estimator's name in words, for the line that a run prints first.
         needs_posterior: Whether the estimate uses q(h|v).
-        has_smooth: Whether the estimator implements :meth:`smooth`.
     """
 
     words = "an estimated score"
     needs_posterior = False
-    has_smooth = False
 
     @abstractmethod
     def check(self, energy: Energy) -> None:
@@ -55,6 +53,6 @@ class ScoreEstimator(ABC):
         learn; it does not change the quantity that the critic estimates.
 
         Raises:
-            NotImplementedError: If :attr:`has_smooth` is false.
+            NotImplementedError: If the estimator is random.
         """
         raise NotImplementedError(f"{type(self).__name__} has no score without noise.")

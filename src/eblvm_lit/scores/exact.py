@@ -52,7 +52,6 @@ class Exact(ScoreEstimator):
     """
 
     words = "exact score"
-    has_smooth = True
 
     def check(self, energy: Energy) -> None:
         """Raise a ConfigError if the free energy is not tractable."""

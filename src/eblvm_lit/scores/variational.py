@@ -292,7 +292,6 @@ class VariationalScore(ScoreEstimator):
         self.n_particles = n_particles
         self.sets = SETS[sets]
         self.needs_posterior = self.particles.needs_posterior
-        self.has_smooth = self.needs_posterior
 
     def check(self, energy: Energy) -> None:
         """Raise a ConfigError if the source of particles cannot sample the latents of this energy.

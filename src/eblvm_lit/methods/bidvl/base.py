@@ -17,7 +17,6 @@ from eblvm_lit.core.ranges import Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import part, prefixed
 from eblvm_lit.energies.base import Energy
-from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.base import PRIOR_STATISTICS, Method
 from eblvm_lit.methods.parts import MethodParts
 from eblvm_lit.methods.state import ParamGroup, TrainState
@@ -203,18 +202,6 @@ class GeneratorMethod(Method):
         """Return the networks' buffers: batch-normalisation statistics and the vectors of spectral normalisation."""
         networks = self.networks().items()
         return {f"{name}.{key}": buffer for name, network in networks for key, buffer in buffers_of(network).items()}
-
-    def check_batch_size(self, n: int) -> None:
-        """Raise a ConfigError for a batch size at which batch normalisation is not defined.
-
-        Raises:
-            ConfigError: If a network has batch normalisation and a batch has only one example.
-        """
-        if n == 1 and any(isinstance(module, BATCH_NORMS) for module in self.omega.modules()):
-            raise ConfigError(
-                "Batch normalisation needs two examples, and a batch has one: choose data.batch_size and "
-                "data.eval_batch_size >= 2 that leave no single example over."
-            )
 
     @property
     @abstractmethod

@@ -57,7 +57,7 @@ class BiDVL(GeneratorMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the components are incompatible.
+        ConfigError: If the loss cannot use this type of energy.
 
     Example:
         >>> from eblvm_lit.methods.bidvl.ratios import ConstantRatio
@@ -91,7 +91,7 @@ class BiDVL(GeneratorMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, posterior=posterior, generator=generator, seed=seed, compile=compile)
-        check_fit(energy, posterior, generator, loss)
+        check_fit(energy, loss)
         self.loss = loss
         self.n_lower_steps = n_lower_steps
         self.optimizer = optimizer
@@ -219,10 +219,6 @@ class BiDVL(GeneratorMethod):
     def float32_reason(self) -> str | None:
         """Return the reason why unrolled lower steps need float32, or None if no steps are unrolled."""
         return "as the upper level differentiates unrolled steps" if self.unroll.n_draws > 0 else None
-
-    def memory_hints(self) -> list[str]:
-        """Return advice on how to reduce the memory of an iteration, with the advice on unrolled steps first."""
-        return [*self.unroll.memory_hints()[:1], *super().memory_hints()]
 
 
 def _total(terms: Terms) -> Tensor:

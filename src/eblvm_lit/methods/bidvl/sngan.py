@@ -13,7 +13,6 @@ from eblvm_lit.energies.base import MarginalEnergy
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction
 from eblvm_lit.methods.bidvl.losses import Adversarial
-from eblvm_lit.methods.bidvl.sizes import check_sizes
 from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 
@@ -41,9 +40,6 @@ class SNGAN(GeneratorMethod):
         seed: The seed of all random numbers.
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
-    Raises:
-        ConfigError: If the components are incompatible.
-
     Example:
         >>> from eblvm_lit.energies.spectral import SpectralEnergy
         >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
@@ -70,7 +66,6 @@ class SNGAN(GeneratorMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(energy=energy, generator=generator, seed=seed, compile=compile)
-        check_sizes(generator, energy=energy)
         self.loss = loss
         self.optimizer = optimizer
         self.n_upper_steps = n_upper_steps
@@ -105,20 +100,6 @@ class SNGAN(GeneratorMethod):
         if n_parts == 1:
             return v, noise
         return v[k::n_parts], {name: x[k::n_parts] for name, x in noise.items()}
-
-    def check_batch_size(self, n: int) -> None:
-        """Raise a ConfigError if the batch size is too small, or cannot be divided among the critic steps.
-
-        Raises:
-            ConfigError: If a batch has too few examples for batch normalisation, or cannot be divided evenly among the
-                critic's steps.
-        """
-        super().check_batch_size(n)
-        if self.fresh_minibatches and (n % self.n_upper_steps or n == self.n_upper_steps):
-            raise ConfigError(
-                f"A batch of {n} examples cannot be divided evenly among {self.n_upper_steps} steps of the critic: "
-                "choose data.batch_size, and a training split, that are multiples, or method.fresh_minibatches=false."
-            )
 
     def check_shared_batch(self, n: int, size: int) -> None:
         """Raise a ConfigError if several processes would not divide a minibatch into the parts of one process.

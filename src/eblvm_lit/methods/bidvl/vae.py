@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from eblvm_lit.core.ranges import Seed
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, TermFunction, Terms
 from eblvm_lit.methods.bidvl.losses import prior_divergence, reconstruction_error
-from eblvm_lit.methods.bidvl.sizes import check_sizes
 from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.posteriors.gaussian import GaussianPosterior
@@ -34,9 +33,6 @@ class VAE(GeneratorMethod):
         seed: The seed of all random numbers.
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
-    Raises:
-        ConfigError: If the encoder and the generator have different sizes.
-
     Example:
         >>> from eblvm_lit.networks.bidvl_conv import BatchNormEncoder
         >>> from eblvm_lit.networks.bidvl_conv import ConvGenerator
@@ -59,7 +55,6 @@ class VAE(GeneratorMethod):
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__(posterior=posterior, generator=generator, seed=seed, compile=compile)
-        check_sizes(generator, posterior)
         self.optimizer = optimizer
 
     @property

@@ -121,16 +121,6 @@ class LangevinChain(NegativePhase):
         end = self.steps.run(self._total(energy, state), tuple(state.values()), tuple(noise[name] for name in state))
         return dict(zip(state, end, strict=True))
 
-    def weighted(self) -> LangevinChain:
-        """Return the chain whose transitions have a density, which a chain without noise lacks.
-
-        Raises:
-            ConfigError: If the chain has no noise.
-        """
-        if self.steps.noise_std == 0:
-            raise ConfigError("method=jarzynski needs chains with noise: set chain.noise_std above 0, or to null.")
-        return self
-
     def weighted_run(self, energy: Energy, state: State, noise: State) -> tuple[State, Tensor]:
         """Run k steps, and return the final variables and the log-ratio of transition densities of all k steps."""
         start = tuple(state.values())
