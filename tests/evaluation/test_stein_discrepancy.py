@@ -35,3 +35,9 @@ def test_metric_is_the_u_statistic_in_blocks():
     assert not SteinDiscrepancy().applies(StandIn(), data)
     assert not SteinDiscrepancy().applies(method, SimpleNamespace(splits=[v, v[:1], v]))
     assert not SteinDiscrepancy().applies(StandIn(energy=eb.BernoulliRBM(v_dim=V_DIM, h_dim=2)), data)
+
+
+def test_equal_examples_have_no_median_bandwidth(caplog):
+    method = StandIn(energy=BINARY[0].make())
+    assert SteinDiscrepancy().compute(method, torch.ones(5, V_DIM), None) == {}
+    assert "ksd is left out: more than half of the examples are equal" in caplog.text

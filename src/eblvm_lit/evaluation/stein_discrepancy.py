@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal, cast
 
 import torch
@@ -19,6 +20,8 @@ from eblvm_lit.utils.quantities import Quantity
 __all__ = ["SteinDiscrepancy"]
 
 ROWS = 200
+
+log = logging.getLogger(__name__)
 
 
 class SteinDiscrepancy(
@@ -67,6 +70,9 @@ class SteinDiscrepancy(
         x = v.flatten(1)
         s = energy.score(v).flatten(1)
         b = float(median_distance(x)) if self.bandwidth == "median" else self.bandwidth
+        if b == 0:
+            log.warning("ksd is left out: more than half of the examples are equal. Set its bandwidth to a number.")
+            return {}
         total = 0.0
         for start in range(0, len(x), ROWS):
             rows = slice(start, start + ROWS)

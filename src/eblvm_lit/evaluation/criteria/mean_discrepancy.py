@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
@@ -15,6 +16,8 @@ from eblvm_lit.evaluation.features.sets import FeatureSet
 from eblvm_lit.utils.quantities import Quantity
 
 __all__ = ["MeanDiscrepancy"]
+
+log = logging.getLogger(__name__)
 
 N_FOR_MEDIAN = 2000  # number of examples whose median distance is the default bandwidth
 
@@ -60,6 +63,9 @@ class MeanDiscrepancy(
         """Compute the discrepancy; see :meth:`SampleCriterion.compute`."""
         x, y = self.rows(samples, reference)
         b = float(median_distance(y[:N_FOR_MEDIAN])) if self.bandwidth == "median" else self.bandwidth
+        if b == 0:
+            log.warning("mmd is left out: more than half of the examples are equal. Set its bandwidth to a number.")
+            return {}
         within = sum((_total(z, z, b) - len(z)) / (len(z) * (len(z) - 1)) for z in (x, y))
         return {titles.of("mmd"): within - 2 * _total(x, y, b) / (len(x) * len(y))}
 
