@@ -108,9 +108,6 @@ NUMBERS = {
     "trainer.deterministic=perhaps": "trainer.deterministic must be a valid boolean or 'warn', not 'perhaps'",
     "eval_weights=both_of_them": "eval_weights must be 'raw', 'ema' or 'both', not 'both_of_them'",
     "compile=perhaps": "compile must be a valid boolean or 'auto', not 'perhaps'",
-    "~callbacks": "The configuration has no callbacks",
-    "~seed": "seed",
-    "~trainer": "The configuration has no trainer",
     "~optimizer": "optimizer .BiSM. must be of class Optimizer, not a mapping: choose one by optimizer=adam, sgd",
     "sizes.v_shape=3": "v_shape",
 }

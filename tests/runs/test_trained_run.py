@@ -231,21 +231,14 @@ def test_wrong_requests_are_refused_by_name(trained):
     for path in (5, None, ""):
         with pytest.raises(DataError, match="There is no checkpoint at"):
             eblvm_lit.from_pretrained(path)
-    for overrides in (5, [5], {"method": "dsm"}, None):
-        with pytest.raises(ConfigError, match="overrides"):
-            eblvm_lit.train(overrides)
     with pytest.raises(ConfigError, match=r"^device=cuda:99"):
         eblvm_lit.load(trained.folder, device="cuda:99")
     with pytest.raises(DataError, match=r"last\.ckpt"):
         eblvm_lit.load(trained.folder.parent)
     with pytest.raises(ConfigError, match=r"mean=True.*Langevin"):
         trained.sample(2, mean=True, sampler=Langevin(n_steps=1, step_size=1e-3))
-    with pytest.raises(ConfigError, match=r"callbacks\.checkpoints"):
-        eblvm_lit.train([*SHORT, "callbacks.checkpoints=null"])
     with pytest.raises(ConfigError, match="metod"):
         composed(["metod=dsm"])
-    with pytest.raises(ConfigError, match=r"^-m is an option"):
-        eblvm_lit.train(["-m", "seed=0,1"])
 
 
 def test_training_and_loading_leave_the_random_numbers_of_the_caller_alone(tmp_path):

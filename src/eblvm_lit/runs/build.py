@@ -169,7 +169,7 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
             that may refuse the run come before its first call: checks, restoring by Lightning, compilation.
 
     Raises:
-        ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
+        ConfigError: If an option is unknown to Lightning or impossible, or if this package sets it itself.
     """
     packages = packages_of(cfg)
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
@@ -188,8 +188,6 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         "logger": build_loggers(cfg.get("logger"), packages),
         "plugins": [AtomicCheckpointIO()],
     }
-    if both := sorted(own.keys() & options.keys()):
-        raise ConfigError(f"trainer.{both[0]} cannot be set: use the groups callbacks and logger.")
     try:
         if n_processes(cfg.trainer) > 1:
             # Methods average their gradients themselves, because DDP's hooks do not see gradients of torch.func.grad.
