@@ -156,7 +156,8 @@ def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
     except IMPOSSIBLE as error:
         lacking = trainer.accelerator not in ("auto", "cpu") and not torch.cuda.is_available()
         remedy = " Choose trainer.accelerator=cpu." if lacking else ""
-        raise ConfigError(f"trainer: {_one_line(error)}{remedy}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"trainer: {reason}{remedy}") from error
 
 
 def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
@@ -197,7 +198,3 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         return trainer_class(**options, **own)
     except IMPOSSIBLE as error:
         raise misfit("trainer", pl.Trainer, error) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

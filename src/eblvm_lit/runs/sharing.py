@@ -82,7 +82,6 @@ def save_pretrained(
     """
     from safetensors.torch import save  # imported here, because training does not need it
 
-    hub = _hub() if push_to_hub else None
     folder = Path(folder)
     name = repo_id or folder.resolve().name
     config = _config(run)
@@ -99,9 +98,11 @@ def save_pretrained(
     )
     of = {"name": name, "license": license, "config": config, "how": how, "picture": (folder / PICTURE).is_file()}
     write_text(folder / CARD, card.render(of, run=run, type=type))
-    if hub is not None:
-        repo = hub.create_repo(name, exist_ok=True)
-        hub.upload_folder(repo_id=repo.repo_id, folder_path=folder, allow_patterns=list(FILES))
+    if push_to_hub:
+        import huggingface_hub  # imported here, because only uploads and downloads need it
+
+        repo = huggingface_hub.create_repo(name, exist_ok=True)
+        huggingface_hub.upload_folder(repo_id=repo.repo_id, folder_path=folder, allow_patterns=list(FILES))
 
 
 def _rounded(run: TrainedRun) -> TrainedRun:
@@ -223,20 +224,12 @@ def download(repo_id: str, revision: str | None) -> Path:
     """Download a model from the Hub into the Hub's own cache.
 
     Raises:
-        ConfigError: If the package huggingface_hub is missing.
         DataError: If there is no such model, or the Hub cannot be reached.
     """
-    hub = _hub()
+    import huggingface_hub  # imported here, because only uploads and downloads need it
+
     try:
-        return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES)))
+        return Path(huggingface_hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES)))
     except OSError as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise DataError(f"{repo_id} is not a folder here, and cannot be downloaded from the Hub ({reason}).") from None
-
-
-def _hub() -> Any:
-    try:
-        import huggingface_hub
-    except ModuleNotFoundError:
-        raise ConfigError("Models of the Hub need huggingface_hub: pip install 'eblvm_lit[hub]'.") from None
-    return huggingface_hub

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
+from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.utils.io import write_whole
@@ -64,12 +64,6 @@ class CSVCurves(Logger):
     def version(self) -> str:
         """The version of the logger, an empty text, because Lightning requires this property."""
         return ""
-
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> CSVCurves:
-        """The logger itself, because there is no other object to log to."""
-        return self
 
     def resume(self, folder: Path, iteration: int) -> None:
         """Read the curves of the resumed run from its folder, up to the iteration at which it resumes."""
