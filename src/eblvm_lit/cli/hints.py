@@ -33,7 +33,7 @@ NOT_TAKEN = {
     **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "optimizer.clip_norm"),
     **dict.fromkeys(("gpus", "num_processes", "device", "strategy"), "trainer.devices and trainer.accelerator"),
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
-    "enable_checkpointing": "callbacks.checkpoints=null",
+    "enable_checkpointing": "callbacks.checkpoints, which every run needs",
 }
 # Trainer options of Lightning that runs accept, although the configuration does not list them.
 TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")

@@ -115,8 +115,8 @@ def check_config(cfg: DictConfig) -> None:
         if takes_images and isinstance(shape, ListConfig) and len(shape) == 1:
             raise ConfigError(f"The {name} needs images, and the data are vectors: use images, such as data=mnist.")
     check_plain(to_plain(cfg), resolve, functools.partial(typed_key, cfg, ""))
-    if cfg.test_checkpoint in ("best", "both") and cfg.callbacks.get("checkpoints") is None:
-        raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
+    if cfg.callbacks.get("checkpoints") is None:
+        raise ConfigError("The final metrics are those of a checkpoint: do not remove callbacks.checkpoints.")
     if cfg.eval_weights != "raw" and cfg.callbacks.get("ema") is None:
         raise ConfigError(f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema.")
 

@@ -36,10 +36,6 @@ class StopOnNonFinite(pl.Callback):
     def __init__(self, *, every: PositiveInt = 1) -> None:
         self.every = every
 
-    def check(self, method: Method) -> None:
-        """Check the losses and gradient norms of the last iteration."""
-        self._check(method, method.iterations_done, method.diagnostics)
-
     def _check(self, method: Method, iteration: int, record: Mapping[str, Tensor]) -> None:
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
         if not broken:
@@ -57,7 +53,7 @@ class StopOnNonFinite(pl.Callback):
 
     def check_parameters(self, method: Method) -> None:
         """Check the losses and gradient norms of the last iteration, and all parameters."""
-        self.check(method)
+        self._check(method, method.iterations_done, method.diagnostics)
         for network, module in method.networks().items():
             for name, parameter in module.named_parameters():
                 if not bool(torch.isfinite(parameter).all()):
@@ -84,8 +80,4 @@ class StopOnNonFinite(pl.Callback):
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict) -> None:  # noqa: ARG002
         """Check the parameters before they are saved."""
-        self.check_parameters(pl_module)
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Check the parameters before the final test."""
         self.check_parameters(pl_module)
