@@ -154,10 +154,8 @@ def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
             enable_model_summary=False,
         )
     except IMPOSSIBLE as error:
-        lacking = trainer.accelerator not in ("auto", "cpu") and not torch.cuda.is_available()
-        remedy = " Choose trainer.accelerator=cpu." if lacking else ""
         reason = " ".join(str(error).split())
-        raise ConfigError(f"trainer: {reason}{remedy}") from error
+        raise ConfigError(f"trainer: {reason}") from error
 
 
 def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:

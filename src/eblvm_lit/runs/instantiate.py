@@ -17,7 +17,7 @@ import hydra.utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.runs.annotations import check_arguments, typed_key
@@ -221,12 +221,9 @@ def to_plain(node: Any, path: str = "") -> Any:
         return node
     try:
         return OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        name = f"{path}.{error.full_key}" if path and node._get_parent() is None else error.full_key
-        raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.") from None
     except OmegaConfBaseException as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{error.full_key or path} cannot be resolved: {reason}.") from None
+        raise ConfigError(f"{error.full_key or path} has no value: {reason}.") from None
 
 
 def packages_of(cfg: DictConfig) -> list[str]:
