@@ -331,7 +331,6 @@ STRANGE = {
     "a direction that is none": ("quantities.json", "1", "7"),
     "curves of words": ("metrics.csv", "2.0", "two"),
     "no text": ("metrics.csv", "iteration", "\x00"),
-    "no choices": ("command.yaml", "choices:", "options:"),
     "commands that are numbers": ("command.yaml", "- method=dsm", "- 5"),
 }
 # Changes in the same form that leave a run readable but odd; the page shows their content as text.
