@@ -120,9 +120,8 @@ PRIVATE = {
     # died.
     "utils/orphans.py": {"_exit"},
     "runs/annotations.py": {"_get_root"},  # the root node, from which an interpolation is resolved
-    "runs/instantiate.py": {
-        "_get_parent"
-    },  # tells whether a node is the root, which decides how messages name its missing keys
+    # scikit-learn's documentation of ClassNamePrefixFeaturesOutMixin names the attribute that estimators set
+    "cli/estimator.py": {"_n_features_out"},
 }
 # these names of named tuples are public, in spite of their underscore
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}

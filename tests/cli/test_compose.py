@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from eblvm_lit.cli import compose
 from eblvm_lit.cli.hints import NOT_TAKEN, TAKEN, refuse_unread
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs import run
@@ -363,11 +361,3 @@ def test_what_lightning_counts_in_epochs_and_batches_is_refused_by_name_or_taken
     for name in NOT_TAKEN:
         with pytest.raises(ConfigError, match=f"trainer.{name} .*{NOT_TAKEN[name].split()[0]}"):
             refuse_unread(OmegaConf.create({"trainer": {name: 0}}), [])
-
-
-def test_a_path_that_needs_quotes_is_shown_as_it_is_pasted():
-    path = "it's/lr=0.1 b/last.ckpt"
-    with pytest.raises(ConfigError) as refusal:
-        compose.composed([f"ckpt={path}"])
-    *_, word = shlex.split(str(refusal.value).partition("In bash, write ")[2].partition(" (in ")[0])
-    assert OverridesParser.create().parse_override(word).value() == path

@@ -14,15 +14,13 @@ def run_folder(folder, *overrides, cfg=None, metrics=None, curves=None, hydra=Tr
 
     ``curves`` maps the name of a metric to its values by iteration.
     """
-    (folder / ".hydra").mkdir(parents=True)
+    folder.mkdir(parents=True)
     cfg = configured(*overrides, f"run_dir={folder}") if cfg is None else cfg
     OmegaConf.save(cfg, folder / "config.yaml", resolve=True)
     if hydra:
-        OmegaConf.save(cfg, folder / ".hydra" / "config.yaml")
         chosen = dict(override.split("=", 1) for override in ("data=checkerboard", "method=levels", *overrides))
         choices = {key: value for key, value in chosen.items() if "." not in key}
-        said = {"hydra": {"runtime": {"choices": choices}, "overrides": {"task": list(overrides)}}}
-        OmegaConf.save(said, folder / ".hydra" / "hydra.yaml")
+        OmegaConf.save({"overrides": list(overrides), "choices": choices}, folder / "command.yaml")
     (folder / "metrics.json").write_text(json.dumps(metrics))
     if curves is not None:
         pd.DataFrame(curves).sort_index().rename_axis("iteration").to_csv(folder / "metrics.csv")

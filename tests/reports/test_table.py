@@ -330,8 +330,7 @@ STRANGE = {
     "a direction that is none": ("quantities.json", "1", "7"),
     "curves of words": ("metrics.csv", "2.0", "two"),
     "no text": ("metrics.csv", "iteration", "\x00"),
-    "no choices": (".hydra/hydra.yaml", "choices:", "options:"),
-    "commands that are numbers": (".hydra/hydra.yaml", "- method=dsm", "- 5"),
+    "commands that are numbers": ("command.yaml", "- method=dsm", "- 5"),
 }
 # Changes in the same form that leave a run readable but odd; the page shows their content as text.
 ODD = {
@@ -343,11 +342,11 @@ ODD = {
     "not a number": ("config.yaml", "lr: 0.1", "lr: .nan"),
     "curves that overflow": ("metrics.csv", "2.0", "1e308"),
     "late curves": ("metrics.csv", "\n2,", "\n1e308,"),
-    "a choice that is a number": (".hydra/hydra.yaml", "method: dsm", "method: 5"),
+    "a choice that is a number": ("command.yaml", "method: dsm", "method: 5"),
     "control": ("metrics.json", "test/fisher", "test/\\u001b[31mred\\u0007"),
     "half a character": ("metrics.json", "test/fisher", "test/\\ud800"),
-    "a formula": (".hydra/hydra.yaml", "method: dsm", "method: '=cmd(1)'"),
-    "markup": (".hydra/hydra.yaml", "method: dsm", "method: '<b>|[x](y)'"),
+    "a formula": ("command.yaml", "method: dsm", "method: '=cmd(1)'"),
+    "markup": ("command.yaml", "method: dsm", "method: '<b>|[x](y)'"),
     "a long name": ("metrics.json", "test/fisher", f"test/{'long' * 99}"),
 }
 

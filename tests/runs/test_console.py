@@ -1,7 +1,5 @@
 """Tests of the output of a run at its start and end, which is printed at once and kept in the log file."""
 
-import errno
-import os
 import re
 import shlex
 import warnings
@@ -14,7 +12,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from torch.nn.parallel import DistributedDataParallel
 
-from eblvm_lit.cli import commands
 from eblvm_lit.cli.output_folder import CheckOutputFolder
 from eblvm_lit.energies.grbm import GRBM
 from eblvm_lit.evaluation.likelihood.ais import AIS, GaussianPath
@@ -127,21 +124,6 @@ def test_a_sweep_refuses_the_folder_of_another_one_and_one_in_use(tmp_path):
     CheckOutputFolder.claims.close()  # the end of a process also releases its folders
     assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]
     CheckOutputFolder().on_multirun_start(sweep(tmp_path, resume=True))
-
-
-def test_a_full_disk_when_hydra_writes_gives_one_sentence(monkeypatch):
-    def fail(code):
-        def main(**options):
-            raise OSError(code, os.strerror(code))
-
-        return main
-
-    monkeypatch.setattr("hydra.main", fail(errno.ENOSPC))
-    with pytest.raises(SystemExit, match=r"^ERROR: No space left on device: make room, or choose another place by"):
-        commands.train()
-    monkeypatch.setattr("hydra.main", fail(errno.EIO))
-    with pytest.raises(OSError, match="Input/output error"):
-        commands.train()
 
 
 def test_the_report_command_names_the_folder_of_all_runs_or_else_the_run_itself(tmp_path, monkeypatch):

@@ -11,10 +11,7 @@ import eblvm_lit
 from eblvm_lit.runs.instantiate import resolve_target
 from eblvm_lit.runs.load import PRETRAINED
 from eblvm_lit.training.checkpoint_io import load_checkpoint
-from eblvm_lit.utils.moved import DROPPED, MOVED, STEPS, with_present_names
-
-FITTING = "eblvm_lit.draws.choice.FittingSampler"
-SAMPLER = "eblvm_lit.samplers.sampler.Sampler"
+from eblvm_lit.utils.moved import MOVED, with_present_names
 
 
 def exists(name):
@@ -57,36 +54,9 @@ def test_names_that_have_not_moved_stay():
     assert with_present_names(node) == node
 
 
-def test_parts_that_are_gone_are_left_out():
-    figures = {"score_bias": {"_target_": DROPPED[0]}, "curves": {"csv_path": "metrics.csv"}}
-    assert with_present_names(figures) == {"score_bias": None, "curves": {"csv_path": "metrics.csv"}}
-
-
-def former(deep):
-    """Return the configuration of a sampler in its former format, which had a flag for deep models of images."""
-    return {"_target_": "eblvm_lit.samplers.chain_samples.ChainSamples", "kind": "mean", "deep_images_only": deep}
-
-
 @pytest.mark.parametrize("name", [name for name in MOVED.values() if name[name.rindex(".") + 1].isupper()])
 def test_a_class_is_where_the_table_says(name):
     assert resolve_target(f"eblvm_lit.{name}", ()).__name__ == name.rpartition(".")[2]
-
-
-@pytest.mark.parametrize(("deep", "target"), [(True, FITTING), (False, SAMPLER)])
-def test_the_flag_of_a_former_sampler_is_a_class_of_its_own(deep, target):
-    assert with_present_names({"sampler": former(deep)}) == {"sampler": {"_target_": target, "kind": "mean"}}
-
-
-@pytest.mark.parametrize("place", STEPS)
-def test_steps_beside_a_former_sampler_are_steps_of_it(place):
-    node = {"_target_": f"eblvm_lit.{place}", "n_steps": 7, "step_size": 0.1, "sampler": former(True)}
-    found = with_present_names(node)
-    sampler = {"_target_": FITTING, "kind": "mean", "n_steps": 7, "step_size": 0.1}
-    assert found == {"_target_": f"eblvm_lit.{place}", "sampler": sampler}
-    # A former sampler for all models drops the steps beside it, because the present class has its own. If there is no
-    # sampler, the steps stay, and the part that reads them refuses them.
-    assert with_present_names({**node, "sampler": former(False)})["sampler"] == {"_target_": SAMPLER, "kind": "mean"}
-    assert with_present_names({**node, "sampler": None}) == {**node, "sampler": None}
 
 
 def test_figures_of_generators_are_figures_that_take_draws():

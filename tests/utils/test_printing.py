@@ -1,8 +1,6 @@
 """Tests of the log file of a run: an earlier log is unchanged until the new run has begun."""
 
 import logging
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,7 @@ def logger():
     logger = logging.Logger("test")
     yield logger
     for handler in logger.handlers:
-        with suppress(OSError):  # closing a handler fails if its disk is full
-            handler.close()
+        handler.close()
 
 
 def test_the_log_of_an_earlier_run_gets_nothing_before_its_next_run_has_begun(tmp_path, logger):
@@ -39,11 +36,3 @@ def test_an_unused_folder_has_its_log_at_once(names, tmp_path, logger):
     logger.addHandler(RunLog(str(tmp_path / "train.log")))
     logger.warning("one")
     assert (tmp_path / "train.log").read_text() == "one\n"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs Linux's /dev/full")
-def test_a_log_that_cannot_be_written_does_not_end_the_run(logger, capsys):
-    logger.addHandler(RunLog("/dev/full"))
-    logger.handlers[0]._before = None
-    logger.warning("one")
-    assert capsys.readouterr() == ("", "")

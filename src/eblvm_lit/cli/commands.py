@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sys
@@ -62,12 +61,6 @@ def start(name: str, config_name: str) -> None:
         if isinstance(error, ValueError) and not str(error).startswith("Config group override must be"):
             raise
         sys.exit(f"ERROR: {sentence(error, config_name, sys.argv[1:])}")
-    except OSError as error:  # this clause comes second, because some of Hydra's exceptions are OSErrors, too
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        sys.exit(
-            f"ERROR: {error.strerror}: make room, or choose another place by hydra.run.dir=... or hydra.sweep.dir=... ."
-        )
 
 
 def sweeps_other_methods(words: Sequence[str]) -> bool:
@@ -102,7 +95,7 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
     from hydra.errors import CompactHydraException
 
     from eblvm_lit.cli.sweeps import worst_value
-    from eblvm_lit.errors import ConfigError, EblvmError, InterruptedRunError, NonFiniteError
+    from eblvm_lit.errors import EblvmError, InterruptedRunError, NonFiniteError
     from eblvm_lit.utils.command_line import in_sweep
 
     in_grid = in_sweep() and "sweep" in cfg and cfg.get("optimized_metric") is None
@@ -111,9 +104,6 @@ def outcome_of(cfg: DictConfig) -> Iterator[SimpleNamespace]:
         _check_words(cfg)
         yield outcome
         if (name := cfg.get("optimized_metric")) is not None:
-            if name not in outcome.metrics:
-                known = ", ".join(outcome.metrics)
-                raise ConfigError(f"optimized_metric={name}: this run has no such metric; it has {known}.")
             outcome.value = outcome.metrics[name]
     except InterruptedRunError as error:
         log.error("%s", error)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, OutlierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -37,7 +37,7 @@ N_VALIDATION = 1000  # the number of training rows whose loss is computed at the
 SEEDS = 2**31 - 1
 
 
-class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
+class EBLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OutlierMixin, BaseEstimator):
     r"""An energy-based latent variable model as a scikit-learn estimator for tables of numbers.
 
     ``fit`` trains the model on all rows, with columns standardised. ``score_samples`` is the log-density of rows in the
@@ -108,12 +108,11 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
             ValueError: If the table or a setting cannot be used.
         """
         x = self._table(X, ensure_min_samples=2)
-        if not 0 < self.contamination <= 0.5:
-            raise ValueError(f"contamination is a fraction in (0, 0.5], not {self.contamination!r}.")
         seed = int(check_random_state(self.random_state).randint(SEEDS))
         temporary = TemporaryDirectory(prefix="eblvm_lit_") if self.run_dir is None else nullcontext(self.run_dir)
         with temporary as folder:
             self.run_ = self._trained(x, folder, seed)
+        self._n_features_out = self.n_latents  # the latents are called eblvm0, eblvm1 and so on
         self.log_partition_ = self._log_partition()
         self.offset_ = float(np.quantile(self.score_samples(X), self.contamination))
         return self
@@ -190,11 +189,6 @@ class EBLVM(TransformerMixin, OutlierMixin, BaseEstimator):
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Compute the posterior mean E_q[h|v] of the latents h of each row v, shape (n, n_latents)."""
         return self.run_.latents(self._rows(X)).astype(np.float64)
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002
-        """Return the names of the latents, ``eblvm0``, ``eblvm1`` and so on."""
-        check_is_fitted(self)
-        return np.array([f"eblvm{i}" for i in range(self.n_latents)], dtype=object)
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> NDArray[np.float64]:
         """Draw rows from the model, shape (n_samples, d), in the units of the table.

@@ -8,12 +8,12 @@ from typing import Any
 
 from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs.groups import composing, conf_folder, options_of
-from eblvm_lit.utils.command_line import nearest, pasteable
+from eblvm_lit.utils.command_line import nearest
 
 __all__ = ["refuse_unread", "sentence"]
 
@@ -33,9 +33,8 @@ NOT_TAKEN = {
     **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "optimizer.clip_norm"),
     **dict.fromkeys(("gpus", "num_processes", "device", "strategy"), "trainer.devices and trainer.accelerator"),
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
-    "enable_checkpointing": "callbacks.checkpoints=null",
+    "enable_checkpointing": "callbacks.checkpoints, which every run needs",
 }
-FILES = ("npy", "npz", "csv", "tsv", "parquet", "mat", "pt")  # suffixes of the files that data=array reads
 # Trainer options of Lightning that runs accept, although the configuration does not list them.
 TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")
 
@@ -58,40 +57,14 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     message = str(error)
     if match := re.match(r"Could not override '([^']+)'", message):
         return _no_key(match[1], config_name, overrides)
-    if isinstance(error, OverrideParseException) and re.match(r"[^=]+=[^=\[{(\"'].*[=/]", error.override):
-        key, _, value = error.override.partition("=")
-        return f"{error.override} cannot be read: its value needs quotes. In bash, write {pasteable(key, value)}"
-    if isinstance(error, OverrideParseException) and "=" not in error.override:
-        word = error.override
-        group = next((group for group in ("method", "data", "model") if word in options_of(group)), None)
-        return f"{word!r} is not of the form NAME=VALUE.{_hint(group, word, config_name, overrides)}"
-    if isinstance(error, ValueError):  # Hydra's error for a group whose value is a number, a boolean or null
-        return _no_name(overrides)
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group, option, listed = match.groups()
-        if group.partition("/")[0] == "data" and option.rpartition(".")[2] in FILES:
-            path = f"{group}/{option}".removeprefix("data/")
-            return f"data={path} is a file, and no option: write data=array {pasteable('data.path', path)}"
         # files whose names begin with _ are not options, but are included by options
         options = [name for name in listed.split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)
         hint = _hint(key, nearest(option, options), config_name, overrides)
         return f"{group} has no option {option!r}.{hint} The options are {', '.join(options)}."
     return " ".join(message.partition("\nSee https")[0].split())
-
-
-def _no_name(overrides: Sequence[str]) -> str:
-    """Return the error message for an override that sets a group to something other than one of its options.
-
-    Example:
-        >>> _no_name(["seed=3", "optimizer=0.01"])
-        'optimizer needs the name of an option, not 0.01: adam, sgd.'
-    """
-    for key, _, value in (text.lstrip("+").partition("=") for text in overrides):
-        options = options_of(key.partition("@")[0])
-        if options and not {*value.strip("[]").split(",")} <= {*options}:
-            return f"{key} needs the name of an option, not {value}: {', '.join(options)}."
-    return "A group needs the name of one of its options, not a number, a boolean or null: --help lists them."
 
 
 def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
@@ -102,16 +75,11 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
         return f"{key} is not accepted: use {NOT_TAKEN[name]}."
     if name in TAKEN:
         return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
-    if key == "data.path" and config_name == "evaluate":
-        return "evaluate.py reads the data of the run: set data_root=FOLDER if the file of data=array has moved."
     if key == "data.path":
         return "There is no key 'data.path' for this data set: it belongs to data=array and data=image_folder."
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
     if known.get(key, key) == key and (conf_folder() / key).is_dir():
-        if config_name == "evaluate":
-            images = " evaluate.py takes data= only together with images=PATH." if key == "data" else ""
-            return f"{key}={value}: a run has its own {key}, so leave it out.{images}"
-        return f"{key}={value}: this method and model have no {key}. Leave it out, or choose others."
+        return f"{key}={value}: there is no {key} to choose here. Leave it out, or choose another method or model."
     name = nearest({"metrics": "evaluation"}.get(key, key), known)
     hint = _hint(known.get(name or ""), value, config_name, overrides)
     return f"There is no key {key!r}.{hint or ' --cfg job shows all keys.'}"

@@ -97,7 +97,7 @@ class Sweep(Callback):
         If there are jobs without results, exit with an error, except in a hyperparameter search.
         """
         root = Path(config.hydra.sweep.dir)
-        found = {path.parent for name in (COMMAND, ".hydra") for path in root.glob(f"**/{name}")}
+        found = [path.parent for path in root.glob(f"**/{COMMAND}")]
         folders = sorted(found, key=lambda path: (len(path.name), path))
         _show(folders, root, config.get("optimized_metric"))
         missing = [folder for folder in folders if not (folder / "metrics.json").is_file()]

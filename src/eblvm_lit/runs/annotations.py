@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import itertools
 import re
@@ -26,13 +25,6 @@ TAKEN: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float
 OPTIONS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-class _Names(dict[str, Any]):
-    """A namespace in which a missing name stands for Any, for example a name that only type checkers import."""
-
-    def __missing__(self, name: str) -> Any:
-        return Any
-
-
 @functools.cache
 def argument_types(target: type) -> dict[str, Any]:
     """Return a dict from constructor arguments to their types, or an empty dict if the annotations cannot be evaluated.
@@ -43,8 +35,7 @@ def argument_types(target: type) -> dict[str, Any]:
         eblvm_lit.energies.base.MarginalEnergy | None
     """
     try:
-        names = vars(builtins) | getattr(target.__init__, "__globals__", {})
-        return get_type_hints(target.__init__, localns=_Names(names), include_extras=True)
+        return get_type_hints(target.__init__, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError):
         return {}
 

@@ -154,9 +154,8 @@ def _bare_trainer(trainer: DictConfig) -> pl.Trainer:
             enable_model_summary=False,
         )
     except IMPOSSIBLE as error:
-        lacking = trainer.accelerator not in ("auto", "cpu") and not torch.cuda.is_available()
-        remedy = " Choose trainer.accelerator=cpu." if lacking else ""
-        raise ConfigError(f"trainer: {_one_line(error)}{remedy}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"trainer: {reason}") from error
 
 
 def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lambda: None) -> pl.Trainer:
@@ -169,7 +168,7 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
             that may refuse the run come before its first call: checks, restoring by Lightning, compilation.
 
     Raises:
-        ConfigError: If an option is unknown to Lightning, impossible, or reserved for this package.
+        ConfigError: If an option is unknown to Lightning or impossible, or if this package sets it itself.
     """
     packages = packages_of(cfg)
     options = OmegaConf.to_container(cfg.trainer, resolve=True)
@@ -188,8 +187,6 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         "logger": build_loggers(cfg.get("logger"), packages),
         "plugins": [AtomicCheckpointIO()],
     }
-    if both := sorted(own.keys() & options.keys()):
-        raise ConfigError(f"trainer.{both[0]} cannot be set: use the groups callbacks and logger.")
     try:
         if n_processes(cfg.trainer) > 1:
             # Methods average their gradients themselves, because DDP's hooks do not see gradients of torch.func.grad.
@@ -199,7 +196,3 @@ def build_trainer(cfg: DictConfig, parts: Parts, begin: Callable[[], None] = lam
         return trainer_class(**options, **own)
     except IMPOSSIBLE as error:
         raise misfit("trainer", pl.Trainer, error) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # these imports take seconds, and errors in the command shoul
     from eblvm_lit.runs.build import Parts
 
 __all__ = [
-    *("next_steps", "quiet", "shortest", "show_config", "show_next_steps", "show_results", "show_start", "start_line"),
+    *("next_steps", "quiet", "shortest", "show_config", "show_next_steps", "show_results", "show_start"),
 ]
 
 
@@ -54,17 +54,11 @@ def show_config(cfg: DictConfig) -> None:
 
 @rank_zero_only
 def show_start(parts: Parts, trainer: pl.Trainer, folder: Path) -> None:
-    """Print one line that says what the run trains, on what data, for how long and where."""
-    say(start_line(parts, trainer.max_steps, device_name(trainer.strategy.root_device), folder))
-
-
-def start_line(parts: Parts, max_steps: int, device: str, folder: Path) -> str:
-    """Return one line that says what the run trains, on what data, for how long and where.
+    """Print one line that says what the run trains, on what data, for how long and where.
 
     Args:
         parts: The parts of the run; its data are set up.
-        max_steps: The number of iterations of the run.
-        device: The name of the device.
+        trainer: The trainer of the run.
         folder: The folder of the results.
     """
     method = parts.method
@@ -72,8 +66,9 @@ def start_line(parts: Parts, max_steps: int, device: str, folder: Path) -> str:
     sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in method.networks().items()}
     networks = ", ".join(f"{n:,} parameters in {name}" for name, n in sizes.items())
     examples = f"{len(data.splits.train):,} examples of {type(data).__name__}"
-    return (
-        f"{method.title}; {networks}; {examples}; {max_steps:,} iterations on {device}; results in {shortest(folder)}"
+    say(
+        f"{method.title}; {networks}; {examples}; {trainer.max_steps:,} iterations on "
+        f"{device_name(trainer.strategy.root_device)}; results in {shortest(folder)}"
     )
 
 

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import hydra.utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from eblvm_lit.errors import ConfigError, EblvmError
 from eblvm_lit.runs.annotations import check_arguments, typed_key
@@ -115,13 +115,15 @@ def refuse_interpolations(node: Any, path: str) -> None:
         >>> refuse_interpolations({"a": ["${oc.env:HOME}"]}, "config")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: config.a[0] contains an interpolation, which is not allowed: '${oc.env:HOME}'.
+        eblvm_lit.errors.ConfigError: config.a.0 contains an interpolation, which is not allowed: '${oc.env:HOME}'.
     """
     if isinstance(node, str) and "${" in node:
         raise ConfigError(f"{path} contains an interpolation, which is not allowed: {node!r}.")
-    for place, key, value in _members(node, path):
-        refuse_interpolations(key, path)
-        refuse_interpolations(value, place)
+    members = dict(enumerate(node)) if isinstance(node, list | tuple) else node
+    if isinstance(members, dict):
+        for key, value in members.items():
+            refuse_interpolations(key, path)
+            refuse_interpolations(value, f"{path}.{key}")
 
 
 def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
@@ -136,14 +138,6 @@ def _resolver(path: str, packages: Sequence[str]) -> Callable[[str], type]:
         return target
 
     return resolve
-
-
-def _members(node: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the path, the key or index, and the value of each item of a mapping or a list."""
-    if isinstance(node, dict):
-        yield from ((f"{path}.{key}", key, value) for key, value in node.items())
-    elif isinstance(node, list | tuple):
-        yield from ((f"{path}[{index}]", index, value) for index, value in enumerate(node))
 
 
 def resolve_target(name: str, packages: Sequence[str] = ()) -> type:
@@ -227,30 +221,9 @@ def to_plain(node: Any, path: str = "") -> Any:
         return node
     try:
         return OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        name = f"{path}.{error.full_key}" if path and node._get_parent() is None else error.full_key
-        raise ConfigError(f"{name} has no value: set it on the command line or in a file of conf/.") from None
     except OmegaConfBaseException as error:
-        raise unresolved(error, path) from None
-
-
-def unresolved(error: OmegaConfBaseException, path: str = "") -> ConfigError:
-    """Return the error for a value whose interpolation ``${...}`` refers to a missing value.
-
-    Example:
-        >>> cfg = OmegaConf.create({"optimizer": {"lr": "${sizes.lr}"}, "sizes": {"lr": "???"}})
-        >>> try:
-        ...     OmegaConf.to_container(cfg, resolve=True)
-        ... except OmegaConfBaseException as error:
-        ...     print(unresolved(error))
-        optimizer.lr is taken from sizes.lr, which has no value here: choose one, or set it.
-    """
-    key = error.full_key or path
-    reason = " ".join(str(error).split("\n    ")[0].split())
-    if found := re.search(r"key '([\w.]+)' not found|Missing mandatory value: ([\w.]+)", reason):
-        source = next(filter(None, found.groups()))
-        return ConfigError(f"{key} is taken from {source}, which has no value here: choose one, or set it.")
-    return ConfigError(f"{key} cannot be resolved: {reason}.")
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"{error.full_key or path} has no value: {reason}.") from None
 
 
 def packages_of(cfg: DictConfig) -> list[str]:

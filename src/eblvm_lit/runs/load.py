@@ -112,7 +112,7 @@ def from_pretrained(
 
     Raises:
         DataError: If there is no such model, or its files are damaged.
-        ConfigError: If a package is missing, or the files do not fit each other.
+        ConfigError: If the files do not fit each other.
 
     Example:
         >>> from_pretrained("grbm_digits").sample(2).shape

@@ -16,7 +16,6 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.errors import NonFiniteError
 from eblvm_lit.runs.build import Parts
-from eblvm_lit.training.callbacks.ema import ExponentialAverage
 from eblvm_lit.training.callbacks.evaluation import Evaluation
 from eblvm_lit.training.callbacks.figures import Figures
 from eblvm_lit.training.callbacks.log_curves import LogCurves
@@ -41,29 +40,16 @@ def evaluated(which: str, weights: str, parts: Parts, trainer: pl.Trainer, folde
         weights: The parameters that are evaluated, as in :func:`final_metrics`.
         parts: The parts of the run.
         trainer: The trainer of the run.
-        folder: The folder of the run. Without callbacks.checkpoints, the method is evaluated in its current state.
+        folder: The folder of the run.
     """
     if trainer.strategy.root_device.type == "cuda":
         # Lightning has moved the method to the CPU: move it back, because drawing samples on a CPU takes hours
         parts.method.to(trainer.strategy.root_device)
-    if "checkpoints" not in parts.callbacks:
-        return final_metrics(parts, _unsaved(parts, trainer), folder, weights) | _costs(parts)
     files = {name: checkpoint_file(folder, name) for name in (("best", "last") if which == "both" else (which,))}
     # the last checkpoint is evaluated last, because figures show the parameters that are loaded at the end
     found = {name: final_metrics(parts, load_checkpoint(file), file, weights) for name, file in files.items()}
     best = as_best(found["best"]) if which == "both" else {}
     return found["best" if which == "best" else "last"] | best | _costs(parts)
-
-
-def _unsaved(parts: Parts, trainer: pl.Trainer) -> dict[str, Any]:
-    """Return the content that a checkpoint of the method's current state would have."""
-    state = {name: value.clone() for name, value in parts.method.state_dict().items()}
-    content: dict[str, Any] = {"state_dict": state}
-    for average in parts.callbacks_of(ExponentialAverage):
-        average.on_save_checkpoint(trainer, parts.method, content)
-    parts.method.on_save_checkpoint(content)
-    found = trainer.callback_metrics.items()
-    return {**content, "validation": {name: float(value) for name, value in found if name.startswith("val/")}}
 
 
 def final_metrics(parts: Parts, checkpoint: Mapping[str, Any], path: Path, weights: str) -> dict[str, float]:

@@ -23,11 +23,10 @@ __all__ = ["EVALUATION", "RUN", "TRAINER", "adapt", "check_config", "check_plain
 log = logging.getLogger(__name__)
 
 
-OPTIONAL = ("logger", "sampler", "latent_langevin", "data_energy")
-# The types of the top-level keys of a run's configuration. All keys are required, except those in OPTIONAL.
+# The types of the top-level keys of a run's configuration.
 RUN: dict[str, Any] = {
     **dict.fromkeys(("data", "method", "trainer"), dict[str, Any]),
-    **dict.fromkeys(OPTIONAL, dict[str, Any] | None),
+    **dict.fromkeys(("logger", "sampler", "latent_langevin", "data_energy"), dict[str, Any] | None),
     **dict.fromkeys(("run_dir", "outputs_dir", "cache_dir"), str),
     **dict.fromkeys(("ckpt", "init_from", "optimized_metric"), str | None),
     **dict.fromkeys(("summary", "show_config"), bool),
@@ -116,8 +115,8 @@ def check_config(cfg: DictConfig) -> None:
         if takes_images and isinstance(shape, ListConfig) and len(shape) == 1:
             raise ConfigError(f"The {name} needs images, and the data are vectors: use images, such as data=mnist.")
     check_plain(to_plain(cfg), resolve, functools.partial(typed_key, cfg, ""))
-    if cfg.test_checkpoint in ("best", "both") and cfg.callbacks.get("checkpoints") is None:
-        raise ConfigError(f"test_checkpoint={cfg.test_checkpoint} needs callbacks.checkpoints, which keeps the best.")
+    if cfg.callbacks.get("checkpoints") is None:
+        raise ConfigError("The final metrics are those of a checkpoint: do not remove callbacks.checkpoints.")
     if cfg.eval_weights != "raw" and cfg.callbacks.get("ema") is None:
         raise ConfigError(f"eval_weights={cfg.eval_weights} needs averages of the parameters: add callbacks=ema.")
 
@@ -131,11 +130,9 @@ def check_plain(plain: Mapping[str, Any], resolve: Callable[[str], type], key_of
         key_of: Returns the name, for messages, of the place that a sequence of keys and indices leads to.
 
     Raises:
-        ConfigError: With the first key that is missing, or whose value has a wrong type or range.
+        ConfigError: With the first key whose value has a wrong type or range.
     """
     check_values(plain, RUN, key_of)
-    if missing := sorted(RUN.keys() - {*OPTIONAL, *plain}) or ["trainer"] * ("_target_" not in plain["trainer"]):
-        raise ConfigError(f"The configuration has no {missing[0]}, which every run needs: do not remove it.")
     for name in ("data", "method", "callbacks", "logger", "sampler", "latent_langevin"):
         check_arguments(plain.get(name), resolve, key_of, (name,))
     options = {name: value for name, value in plain["trainer"].items() if name != "_target_"}

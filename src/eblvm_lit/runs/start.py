@@ -43,15 +43,16 @@ def choose_precision(trainer: DictConfig, method: Method, resume_from: Path | No
     wanted = trainer.precision
     before = None
     if resume_from is not None and wanted == "auto":
-        before = precision.stored_precision(load_checkpoint(resume_from))
+        stored = load_checkpoint(resume_from)["eblvm_lit"]["config"]
+        before = stored.get("trainer", {}).get("precision")
     device = root_device(trainer)
     chosen, reason = precision.choose_precision(wanted, method, device, before)
     if reason is not None:
         log.info("precision=auto: %s, %s.", chosen, reason)
     if chosen == precision.HALF and not precision.multiplies_bfloat16(device):
         log.warning(
-            "This %s has no units for bfloat16 and emulates them, which is up to 50 times slower than float32: interrupt "
-            "the run and set trainer.precision=32-true.",
+            "This %s has no units for bfloat16 and emulates them, which is up to 50 times slower than float32: "
+            "interrupt the run and set trainer.precision=32-true.",
             device.type,
         )
     return chosen

@@ -91,20 +91,9 @@ def _choose(stored: DictConfig, cfg: DictConfig) -> None:
             raise ConfigError(f"The run of this checkpoint had no callbacks.{callback} that could have other {part}.")
         chosen = OmegaConf.to_container(chosen)
         if any(isinstance(node, dict) and "_target_" not in node for node in chosen.values()):
-            stored.callbacks[callback][part] = _changed(stored.callbacks[callback].get(part), chosen, callback)
+            stored.callbacks[callback].merge_with({part: chosen})
         else:
             stored.callbacks[callback].update({part: chosen, **consequences})
-
-
-def _changed(own: Any, changes: Mapping[str, Any], callback: str) -> DictConfig:
-    """Return the configuration of the run's own metrics or figures with some values changed."""
-    for name in changes:
-        if not isinstance(own, DictConfig) or not isinstance(own.get(name), DictConfig):
-            raise ConfigError(
-                f"{name} cannot be changed, as the run of this checkpoint had none: choose a group that has it, "
-                f"{callback}@callbacks.{callback}...=[GROUP]."
-            )
-    return OmegaConf.merge(own, changes)
 
 
 def redirect(node: DictConfig | ListConfig, folders: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from eblvm_lit.core.eval_mode import eval_mode
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.core.tensors import by_rows, in_float64, tensor_of
-from eblvm_lit.data.base import ArrayDataModule, Splits
+from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.data.given import alike, as_points
 from eblvm_lit.data.images import BinarizableData
 from eblvm_lit.draws.base import Draws
@@ -131,8 +131,6 @@ class TrainedRun:
 
         The examples are v as the model receives them, except that standardised columns are in the units of the data.
         """
-        if split not in Splits._fields:
-            raise ConfigError(f"split is 'train', 'val' or 'test', not {split!r}.")
         return self.data.in_units(self._seen(split))
 
     def _seen(self, split: str) -> Tensor:
@@ -187,19 +185,15 @@ class TrainedRun:
             Shape (n, *event), on the device of the model.
 
         Raises:
-            ConfigError: If n < 1, if ``mean`` is true without Gibbs sampling, or if the sampler does not fit the model.
+            ConfigError: If ``mean`` is true without Gibbs sampling, or if the sampler does not fit the model.
         """
-        if not hasattr(n, "__index__") or n < 1:
-            raise ConfigError(f"Ask for n >= 1 samples, not {n!r}.")
-        if not isinstance(sampler, Sampler | Dynamics | None):
-            raise ConfigError(f"A sampler is an object such as eblvm_lit.Gibbs(n_steps=1000), not {sampler!r}.")
         draws = self.draws(sampler)
         if draws is None:
             raise ConfigError(self.sampler.refusal(self.energy))
         chosen = draws.of_means() if mean else draws
         if chosen is None:
             raise ConfigError(f"mean=True needs Gibbs sampling, but these are {draws.title}: leave it out.")
-        v = chosen.draw(int(n), seed=seed).reshape(n, *self.method.event_shape)
+        v = chosen.draw(n, seed=seed).reshape(n, *self.method.event_shape)
         return self._shapes.in_units(v)
 
     def draws(self, sampler: Sampler | Dynamics | None = None) -> Draws | None:
@@ -302,8 +296,6 @@ class TrainedRun:
             ConfigError: For v of another shape, a method without an energy, or an energy without a tractable free
                 energy and without a posterior.
         """
-        if not hasattr(n_particles, "__index__") or n_particles < 1:
-            raise ConfigError(f"Ask for n_particles >= 1, not {n_particles!r}.")
         found = self._score(self._points(v), seed, n_particles)
         unit = self._shapes.unit_of_v
         return alike(found if unit is None else (found / unit.to(found.device)).to(found), v)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from eblvm_lit.methods.base import Method
 
-__all__ = ["choose_precision", "stored_precision"]
+__all__ = ["choose_precision"]
 
 SINGLE = "32-true"
 HALF = "bf16-mixed"
-DOUBLE = "64-true"
 
 
 def choose_precision(
@@ -58,14 +55,3 @@ def multiplies_bfloat16(device: torch.device) -> bool:
         return device.type == "cpu" and "avx512_bf16" in Path("/proc/cpuinfo").read_text()
     except OSError:
         return False
-
-
-def stored_precision(checkpoint: Mapping[str, Any]) -> str | None:
-    """Return ``trainer.precision`` from the configuration in a checkpoint; None if the value is missing or invalid.
-
-    Example:
-        >>> stored_precision({"eblvm_lit": {"config": {"trainer": {"precision": "bf16-mixed"}}}})
-        'bf16-mixed'
-    """
-    found = checkpoint["eblvm_lit"]["config"].get("trainer", {}).get("precision")
-    return found if found in (SINGLE, HALF, DOUBLE) else None

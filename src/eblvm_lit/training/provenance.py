@@ -1,22 +1,17 @@
-"""The origin of a run: its experiment and sweep, the code version, and the machine."""
+"""The origin of a run: its experiment and sweep, the command that resumes it, and the name of its device."""
 
 from __future__ import annotations
 
-import functools
-import platform
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-import pytorch_lightning as pl
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from eblvm_lit import __version__
 from eblvm_lit.utils.command_line import pasteable
 
-__all__ = ["Job", "device_name", "environment", "resume_command"]
+__all__ = ["Job", "device_name", "resume_command"]
 
 
 class Job(NamedTuple):
@@ -73,37 +68,6 @@ def resume_command(folder: str | Path) -> str:
     """
     own = f"resume with the same command and {pasteable('ckpt', f'{folder}/checkpoints/last.ckpt')}, or ckpt=last"
     return "resume the sweep with the same command and sweep.resume=true" if Job.current().sweep else own
-
-
-@functools.cache
-def environment() -> dict[str, str | None]:
-    """Return the machine's name and the versions of the software.
-
-    The commit ends in ``-dirty`` if tracked files were changed, and is None outside of a git repository.
-
-    Example:
-        >>> sorted(environment())
-        ['commit', 'eblvm_lit', 'host', 'python', 'pytorch_lightning', 'torch']
-    """
-    # git does not track the file if the package is installed in an environment that lies inside another repository
-    tracked = _git("ls-files", "--error-unmatch", "__init__.py")
-    return {
-        "eblvm_lit": __version__,
-        "commit": _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") if tracked else None,
-        "torch": torch.__version__,
-        "pytorch_lightning": pl.__version__,
-        "python": platform.python_version(),
-        "host": platform.node(),
-    }
-
-
-def _git(*arguments: str) -> str | None:
-    """Run a git command in the package's folder and return its output; return None if git fails."""
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def device_name(device: torch.device) -> str:

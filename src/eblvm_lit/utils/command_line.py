@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection
 from difflib import SequenceMatcher
@@ -9,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.types import RunMode
 
 __all__ = ["config_folders", "in_sweep", "nearest", "override", "pasteable", "typed_command"]
@@ -19,18 +18,14 @@ LEAST_LIKENESS = 0.6  # names are similar if difflib's ratio is above this value
 
 
 def override(key: str, value: str) -> str:
-    """Write KEY=VALUE for Hydra, with quotes if Hydra's grammar needs them, as for a path that contains ``=``.
+    """Write KEY=VALUE for Hydra, with quotes around a value such as a path that contains ``=``.
 
     Example:
         >>> print(override("ckpt", "outputs/a"), override("ckpt", "lr=0.1/last.ckpt"))
         ckpt=outputs/a ckpt="lr=0.1/last.ckpt"
     """
-    plain = f"{key}={value}"
-    try:
-        if OverridesParser.create().parse_override(plain).value() == value:
-            return plain
-    except HydraException:
-        pass
+    if re.fullmatch(r"[A-Za-z/][\w./-]*", value, re.ASCII):
+        return f"{key}={value}"
     return '{}="{}"'.format(key, value.replace('"', r"\""))
 
 

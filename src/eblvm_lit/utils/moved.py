@@ -31,51 +31,18 @@ MOVED = {
     "figures.generator_energies.GeneratedEnergies": "figures.energies.Energies",
     "figures.generator_interpolation.GeneratedInterpolation": "figures.interpolation_grid.Interpolation",
 }
-# Figure classes that were removed, because the metrics in evaluation.studies now draw their own results.
-DROPPED = (
-    "eblvm_lit.figures.hypergradient_bias_curves.BiasCurves",
-    "eblvm_lit.figures.score_bias_scatter.ScoreBiasCurves",
-)
-# Classes that had arguments n_steps and step_size for drawing points, which are arguments of the sampler now.
-STEPS = ("draws.points.PointSamples", "evaluation.modes.Modes", "figures.samples.Samples")
-FITTING = "eblvm_lit.draws.choice.FittingSampler"
 
 
 def with_present_names(node: Any) -> Any:
-    """Replace old class names in a configuration by current ones; the settings of removed classes become None.
+    """Replace old class names in a configuration by current ones.
 
     Example:
         >>> with_present_names({"ais": {"_target_": "eblvm_lit.evaluation.ais.AIS", "n_chains": 5}})
         {'ais': {'_target_': 'eblvm_lit.evaluation.likelihood.ais.AIS', 'n_chains': 5}}
     """
     if isinstance(node, dict):
-        if node.get("_target_") in DROPPED:
-            return None
-        named = {
-            key: _present(value) if key == "_target_" else with_present_names(value) for key, value in node.items()
-        }
-        return _with_present_samplers(named)
+        return {key: _present(value) if key == "_target_" else with_present_names(value) for key, value in node.items()}
     return [with_present_names(value) for value in node] if isinstance(node, list) else node
-
-
-def _with_present_samplers(node: dict[str, Any]) -> dict[str, Any]:
-    """Update the sampler settings of an older version to the current classes and keys.
-
-    The flag ``deep_images_only`` is replaced by the class ``FittingSampler``. ``n_steps`` and ``step_size``, formerly
-    arguments of the object that uses the sampler, become arguments of the sampler.
-
-    Example:
-        >>> _with_present_samplers({"_target_": "eblvm_lit.samplers.sampler.Sampler", "deep_images_only": True})
-        {'_target_': 'eblvm_lit.draws.choice.FittingSampler'}
-    """
-    if node.pop("deep_images_only", False):
-        node["_target_"] = FITTING
-    sampler = node.get("sampler")
-    if str(node.get("_target_")).removeprefix("eblvm_lit.") in STEPS and isinstance(sampler, dict):
-        steps = {key: node.pop(key) for key in ("n_steps", "step_size") if key in node}
-        # any sampler other than FittingSampler keeps its own n_steps and step_size
-        node["sampler"] = {**sampler, **steps} if sampler.get("_target_") == FITTING else sampler
-    return node
 
 
 def _present(name: Any) -> Any:

@@ -22,7 +22,7 @@ class RunLog(logging.FileHandler):
 
     So a start that is refused leaves the log of an earlier run unchanged. The lines in memory are written after
     ``config.yaml`` is written, at the start of a run, or after ``evaluation.json`` is written, at the end of an
-    evaluation. A log that cannot be written, as on a full disk, stops no run, because the terminal has shown the lines.
+    evaluation.
 
     Args:
         filename: The path of the log file.
@@ -43,9 +43,6 @@ class RunLog(logging.FileHandler):
         self._waiting.append(record)
         while self._waiting and self._records() != self._before:
             super().emit(self._waiting.pop(0))
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Ignore an error of writing the log, because ``logging`` would otherwise print a traceback for each line."""
 
 
 def record(text: str) -> None:

@@ -39,20 +39,14 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def read_command(folder: Path) -> dict[str, Any]:
     """Read the command line of a run: the list ``overrides``, and the dict ``choices`` with the option of each group.
 
-    In runs of earlier versions, the command line is in Hydra's files. A run that was started from Python has no
-    choices. For a folder without any of these files the result is empty.
+    A run that was started from Python has no choices. For a folder without this file the result is empty.
 
     Example:
         >>> read_command(Path("nowhere"))
         {}
     """
-    if (folder / COMMAND).is_file():
-        return read_yaml(folder / COMMAND)
-    if (folder / ".hydra" / "hydra.yaml").is_file():
-        hydra = read_yaml(folder / ".hydra" / "hydra.yaml")["hydra"]
-        return {"overrides": hydra["overrides"]["task"], "choices": hydra["runtime"]["choices"]}
-    file = folder / ".hydra" / "overrides.yaml"
-    return {"overrides": read_yaml(file)} if file.is_file() else {}
+    file = folder / COMMAND
+    return read_yaml(file) if file.is_file() else {}
 
 
 def read_curves(path: Path) -> pd.DataFrame:

@@ -73,10 +73,11 @@ def test_a_non_finite_value_is_named_with_its_iteration_and_never_saved(tmp_path
 
 
 def test_a_run_works_without_callbacks_and_loggers(tmp_path):
-    none = [f"callbacks.{name}=null" for name in ("nonfinite", "curves", "checkpoints", "preemption", "progress")]
-    bare = ("method=dsm", "logger=none", "test_checkpoint=last", "trainer.enable_progress_bar=false")
+    none = [f"callbacks.{name}=null" for name in ("nonfinite", "curves", "preemption", "progress")]
+    bare = ("method=dsm", "logger=none", "trainer.enable_progress_bar=false")
     assert train(tmp_path, *bare, *none)["iteration"] == 10
-    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "metrics.json", "quantities.json"}
+    files = {"config.yaml", "metrics.json", "quantities.json", "checkpoints"}
+    assert {path.name for path in tmp_path.iterdir()} == files
 
 
 def test_the_bests_of_a_run_survive_values_that_are_not_finite(tmp_path, monkeypatch):

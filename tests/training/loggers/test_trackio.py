@@ -1,6 +1,7 @@
 """Tests of runs in Trackio's local files, on this machine."""
 
 import socket
+import sys
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_stored_token_of_the_hub_is_not_looked_up(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_reported_before_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("eblvm_lit.training.loggers.trackio.RequirementCache", lambda name: None)
+    monkeypatch.setitem(sys.modules, "trackio", None)
     described = {"_target_": "eblvm_lit.training.loggers.trackio.TrackioRun", "save_dir": "out", "project": "mine"}
     with pytest.raises(ConfigError, match=r"logger\.trackio"):
         instantiate(described, "logger.trackio")

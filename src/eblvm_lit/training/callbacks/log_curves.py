@@ -35,11 +35,7 @@ class LogCurves(
     def __init__(self) -> None:
         self.rates: list[float] = []
         self.memory: float | None = None
-        self._since: tuple[int, float] | None = None
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Reset the timer of the iteration rate, so that the measurement starts after the first batch."""
-        self._since = None
+        self._since: tuple[int, float] | None = None  # the time is measured from the end of the first batch on
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
         """Exclude the validation from the measured time and memory."""

@@ -36,29 +36,24 @@ class StopOnNonFinite(pl.Callback):
     def __init__(self, *, every: PositiveInt = 1) -> None:
         self.every = every
 
-    def check(self, method: Method) -> None:
-        """Check the losses and gradient norms of the last iteration."""
-        self._check(method, method.iterations_done, method.diagnostics)
-
     def _check(self, method: Method, iteration: int, record: Mapping[str, Tensor]) -> None:
-        if math.isfinite(sum(value.item() for value in record.values())):
-            return
         broken = {name: value.item() for name, value in record.items() if not math.isfinite(value.item())}
+        if not broken:
+            return
         # report a quantity with a failure_hint, because it has caused the other non-finite quantities
         hints = {name: method.failure_hint(name.partition("_")[2]) for name in broken}
         # otherwise, report a single term of the loss, which is more informative than the total loss
         terms = [name for name in broken if not name.endswith(("_loss", "_grad_norm"))]
-        name = next((name for name, failure_hint in hints.items() if failure_hint), next(iter([*terms, *broken]), None))
-        if name is not None:  # None means that all numbers are finite and only their sum overflows
-            level, _, quantity = name.partition("_")
-            raise NonFiniteError(
-                f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration "
-                f"{iteration}: {hints[name] or HINT}"
-            )
+        name = next((name for name, failure_hint in hints.items() if failure_hint), [*terms, *broken][0])
+        level, _, quantity = name.partition("_")
+        raise NonFiniteError(
+            f"The {level} level's {quantity.replace('_', ' ')} is {broken[name]} at iteration {iteration}: "
+            f"{hints[name] or HINT}"
+        )
 
     def check_parameters(self, method: Method) -> None:
         """Check the losses and gradient norms of the last iteration, and all parameters."""
-        self.check(method)
+        self._check(method, method.iterations_done, method.diagnostics)
         for network, module in method.networks().items():
             for name, parameter in module.named_parameters():
                 if not bool(torch.isfinite(parameter).all()):
@@ -85,8 +80,4 @@ class StopOnNonFinite(pl.Callback):
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Method, checkpoint: dict) -> None:  # noqa: ARG002
         """Check the parameters before they are saved."""
-        self.check_parameters(pl_module)
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: Method) -> None:  # noqa: ARG002
-        """Check the parameters before the final test."""
         self.check_parameters(pl_module)

@@ -8,26 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
+from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from eblvm_lit.utils.io import write_whole
 
-__all__ = ["CSVCurves", "earlier_rows", "read_rows"]
+__all__ = ["CSVCurves", "read_rows"]
 
 
 def read_rows(path: str | Path) -> list[dict[str, float]]:
     """Read the rows of a file that :class:`CSVCurves` wrote, without empty cells."""
     with open(path, newline="") as file:
         return [{key: float(cell) for key, cell in row.items() if cell} for row in csv.DictReader(file)]
-
-
-def earlier_rows(path: Path, iteration: int) -> dict[int, dict[str, float]]:
-    """Return the rows of a file up to ``iteration``, in a dict by iteration; the dict is empty if there is no file."""
-    if not path.is_file():
-        return {}
-    rows = {int(row.pop("iteration")): row for row in read_rows(path)}
-    return {at: row for at, row in rows.items() if at <= iteration}
 
 
 class CSVCurves(Logger):
@@ -65,15 +57,12 @@ class CSVCurves(Logger):
         """The version of the logger, an empty text, because Lightning requires this property."""
         return ""
 
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> CSVCurves:
-        """The logger itself, because there is no other object to log to."""
-        return self
-
     def resume(self, folder: Path, iteration: int) -> None:
         """Read the curves of the resumed run from its folder, up to the iteration at which it resumes."""
-        self.rows = earlier_rows(folder / "metrics.csv", iteration)
+        path = folder / "metrics.csv"
+        if path.is_file():
+            rows = {int(row.pop("iteration")): row for row in read_rows(path)}
+            self.rows = {at: row for at, row in rows.items() if at <= iteration}
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_utilities.core.imports import RequirementCache
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -27,9 +26,8 @@ class TrackioRun(Logger):
     """
 
     def __init__(self, *, save_dir: str, project: str, name: str | None = None, space_id: str | None = None) -> None:
-        if not (found := RequirementCache("trackio")):
-            raise ModuleNotFoundError(str(found))
         super().__init__()
+        self._trackio = importlib.import_module("trackio")
         self._name = name or " ".join(Path(save_dir).parts[-2:])
         self._options = {"project": project, "group": Job.current().group, "space_id": space_id, "embed": False}
         self._run: Any = None
@@ -48,13 +46,12 @@ class TrackioRun(Logger):
     def experiment(self) -> Any:
         """The Trackio run, which is started when this property is first accessed."""
         if self._run is None:
-            trackio = importlib.import_module("trackio")
             hub = vars(importlib.import_module("huggingface_hub.constants"))
             offline = hub["HF_HUB_OFFLINE"]
             # use the offline mode for local runs, because Trackio asks the Hub for the token's owner even then
             try:
                 hub["HF_HUB_OFFLINE"] = offline or self._options["space_id"] is None
-                self._run = trackio.init(name=self._name, **self._options)
+                self._run = self._trackio.init(name=self._name, **self._options)
             finally:
                 hub["HF_HUB_OFFLINE"] = offline
         return self._run
@@ -78,4 +75,4 @@ class TrackioRun(Logger):
     def log_image(self, key: str, images: Sequence[str], step: int | None = None) -> None:
         """Log image files; the arguments are the same as in Lightning's W&B logger."""
         for image in images:
-            self.log_metrics({key: importlib.import_module("trackio").Image(image)}, step)
+            self.log_metrics({key: self._trackio.Image(image)}, step)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from eblvm_lit.training.provenance import Job, environment
+from eblvm_lit.training.provenance import Job
 from eblvm_lit.utils.quantities import direction
 
 __all__ = ["WandbRun"]
@@ -61,7 +61,7 @@ class WandbRun(WandbLogger):
             group=group or job.group,
             tags=[tag[:64] for tag in tags],
             job_type=job.kind,
-            config={"job": {**job._asdict(), "group": group or job.group}, "code": environment()},
+            config={"job": {**job._asdict(), "group": group or job.group}},
             # Lightning's argument "offline" is not used, because it sets an environment variable for later runs, too
             mode=mode,
             # without these settings W&B prints up to thirty lines per job
