@@ -57,6 +57,19 @@ def test_a_loaded_model_is_the_run_with_equal_samples(trained, folder, capsys):
     assert again.config == found.config
 
 
+def test_a_run_that_starts_from_another_has_the_commands_of_both(trained, tmp_path):
+    words = [*SHORT, "method=dsm", f"init_from={trained.folder / 'checkpoints' / 'last.ckpt'}"]
+    second = eblvm_lit.train([*words, f"run_dir={tmp_path / 'second'}"])
+    third = eblvm_lit.train([*words[:-1], "seed=2", f"init_from={second.folder}", f"run_dir={tmp_path / 'third'}"])
+    third.save_pretrained(tmp_path / "model")
+    own = " ".join(["python train.py", *SHORT[:-1], "method=dsm"])
+    assert eblvm_lit.load(tmp_path / "model").config.command.split(" && ") == [
+        f"{own} run_dir=outputs/run_1",
+        f"{own} init_from=outputs/run_1 run_dir=outputs/run_2",
+        f"{own} seed=2 init_from=outputs/run_2",
+    ]
+
+
 def test_the_card_has_what_the_hub_reads_and_no_path_of_the_machine(trained, folder):
     texts = [(folder / name).read_text() for name in ("config.yaml", "metrics.json", "README.md")]
     assert not [text for text in texts if str(trained.folder.parent) in text or "/secret" in text]

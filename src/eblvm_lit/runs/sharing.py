@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -43,9 +44,8 @@ LOG_Z = f"{BESIDE}log_z"  # log Z and its standard error
 STATISTICS = f"{BESIDE}{PRIOR_STATISTICS}/"  # prefix of batch-normalisation statistics; the buffer's name follows
 # The configuration keys that a shared model keeps, in addition to callbacks.evaluation.
 KEPT = ("seed", "max_examples", "data", "method", "sampler", "latent_langevin", "command")
-ELSEWHERE = re.compile(r"/|~/|\.\.")  # the beginning of a path that is valid on one machine only
-# The folders of such a path in the words of a command, of which only the name of the file or the last folder is kept.
-FOLDERS = re.compile(r"(?<=[=\"'\[,])(/|~/|\.\.)([^,\"'\]]*/)?")
+FOLDER_KEYS = ("run_dir", "hydra.run.dir")
+ELSEWHERE = re.compile(r"(^|=[\"'\[]*)(/|~/|\.\.)")  # a path that is valid on one machine only
 
 
 def save_pretrained(
@@ -153,10 +153,36 @@ def _config(run: TrainedRun) -> dict[str, Any]:
     config = {key: whole[key] for key in KEPT if whole.get(key) is not None}
     config["method"]["_target_"] = torch.typename(type(run.method))
     config["callbacks"] = {name: node for name, node in whole.get("callbacks", {}).items() if name == "evaluation"}
-    if run.folder and (command := read_command(run.folder)):
-        words = [FOLDERS.sub("", str(word)) for word in command["overrides"]]
-        config["command"] = shlex.join(["python", "train.py", *words])
+    if run.folder and (trainings := _trainings(run.folder, run.config.get("init_from"))):
+        config["command"] = " && ".join(shlex.join(["python", "train.py", *words]) for words in trainings)
     return _portable(config)
+
+
+def _trainings(folder: Path, init_from: str | None) -> list[list[str]]:
+    """Return the overrides of the run in a folder, after those of the runs from which it started.
+
+    The folders of the earlier runs are called outputs/run_1, outputs/run_2 and so on. A run without a stored command,
+    such as a model of the package, is no earlier run: its name stays in the override init_from.
+    """
+    command = read_command(folder)
+    if not command:
+        return []
+    words = [str(word) for word in command["overrides"] if not ELSEWHERE.search(str(word))]
+    before = Path(init_from or "")
+    chosen = "" if before.name in ("", "last.ckpt") or before.suffix != ".ckpt" else f"/checkpoints/{before.name}"
+    before = before.parent.parent if before.suffix == ".ckpt" else before
+    if init_from is None or not (before / CONFIG).is_file():
+        return [words]
+    earlier = _trainings(before, read_yaml(before / CONFIG).get("init_from"))
+    if not earlier:
+        return [words]
+    name = f"outputs/run_{len(earlier)}"
+    earlier[-1] = [*_without(earlier[-1], *FOLDER_KEYS), f"run_dir={name}"]
+    return [*earlier, [*_without(words, "init_from", *FOLDER_KEYS), f"init_from={name}{chosen}"]]
+
+
+def _without(words: Sequence[str], *keys: str) -> list[str]:
+    return [word for word in words if word.partition("=")[0] not in keys]
 
 
 def _portable(node: Any) -> Any:
