@@ -332,7 +332,7 @@ def test_the_line_says_what_was_understood(tmp_path):
 
 
 def test_fractions_that_leave_nothing_to_train_on_are_refused(tmp_path):
-    with pytest.raises(DataError, match="has 400 examples, and none of them is for training: change data.val_size"):
+    with pytest.raises(DataError, match=r"has 400 examples, and none of them is for training: change data\.val_size"):
         ArrayFile(path=saved(tmp_path / "a.npy", points()), val_size=0.5, test_size=0.5)
 
 

@@ -74,13 +74,9 @@ def test_a_dataset_is_stacked_with_its_labels():
         (X + 1j, "of real numbers, not of complex128"),
         ([[1.0, 2.0], [3.0]], "of numbers: "),
         ((X, X[:, 0]), "of numbers: "),
-        (TensorDataset(torch.zeros(0, 2)), None),
     ],
 )
 def test_what_is_no_array_of_numbers_is_refused_in_one_sentence(given, sentence):
-    if sentence is None:
-        assert len(examples_in(given).values) == 0
-        return
     with pytest.raises(ConfigError, match=sentence):
         examples_in(given)
 
@@ -119,7 +115,7 @@ def test_columns_of_a_frame_are_taken_by_name(tmp_path):
     data = ArrayFile(path=tmp_path / "a.csv")
     expected = torch.from_numpy(frame.to_numpy())
     assert torch.equal(as_points(frame[["b", "a"]].assign(c=1.0), data, (2,)), expected)
-    with pytest.raises(KeyError, match="'b'. not in index"):
+    with pytest.raises(KeyError, match=r"'b'. not in index"):
         as_points(frame[["a"]], data, (2,))
     data = ArrayFile(path=tmp_path / "gone.csv", shape=[2], mean=[0, 0], std=[1, 1])
     assert torch.equal(as_points(frame, data, (2,)), expected)

@@ -6,12 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eblvm_lit.data.splitting import digests_of, fraction_of, split_of
-from eblvm_lit.errors import DataError
 
 contents = st.lists(st.binary(max_size=12), unique=True, min_size=1, max_size=40)
 sizes = {"seed": st.integers(0, 2**32 - 1), "val": st.floats(0.01, 0.45), "test": st.floats(0.01, 0.45)}

@@ -110,8 +110,6 @@ class ArrayFile(PixelData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.class_names: tuple[str, ...] | None = None
-        self.column_names: tuple[str, ...] | None = None
         shape = tuple(self.shape or self._examples().parts[0].shape[1:])
         self.image_shape = shape if len(shape) == 3 else None
         self.event_shape = (math.prod(shape),) if self.flatten else shape

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
@@ -86,22 +86,14 @@ def _array(given: Any, name: str) -> np.ndarray:
 
 def _stacked(given: Dataset, name: str) -> Given:
     """Stack the items of a torch ``Dataset`` into an array of examples and an array of labels, if there are any."""
-    if isinstance(given, TensorDataset):
-        columns: Sequence[Any] = given.tensors
-    else:
-        # A map-style Dataset is indexed up to its length, because it need not raise an IndexError at its end. An
-        # iterable Dataset has no length.
-        found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
-        items = [item if isinstance(item, tuple | list) else (item,) for item in found]
-        columns = [[row[j] for row in items] for j in range(min(2, min(map(len, items))))]
-    values, *labels = [_column(column, name) for column in columns[:2]]
-    return Given(values, labels[0] if labels else None)
-
-
-def _column(values: Any, name: str) -> np.ndarray:
-    if isinstance(values, torch.Tensor):
-        return _array(values, name)
-    return np.stack([_array(value, name) for value in values])
+    # A map-style Dataset is indexed up to its length, because it need not raise an IndexError at its end. An iterable
+    # Dataset has no length.
+    found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
+    items: list[Sequence[Any]] = [item if isinstance(item, tuple | list) else (item,) for item in found]
+    values = np.stack([_array(item[0], name) for item in items])
+    if min(map(len, items)) == 1:
+        return Given(values)
+    return Given(values, np.stack([_array(item[1], name) for item in items]))
 
 
 def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> torch.Tensor:
