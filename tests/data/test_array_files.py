@@ -361,9 +361,9 @@ def test_constant_columns_are_kept_without_standardisation(tmp_path):
 
 def test_files_and_labels_that_do_not_fit_together_are_refused(tmp_path):
     a, b = (saved(tmp_path / f"{d}.npy", points(d=d)) for d in (2, 3))
-    with pytest.raises(ConfigError, match=r"needs either data\.path, or data\.train"):
+    with pytest.raises(ConfigError, match=r"needs a file: set data\.path, or else data\.train"):
         ArrayFile()
-    with pytest.raises(ConfigError, match=r"needs either data\.path, or data\.train"):
+    with pytest.raises(ConfigError, match=r"needs a file: set data\.path, or else data\.train"):
         ArrayFile(path=a, test=b)
     with pytest.raises(DataError, match=r"Training examples have the shape \(2,\), and others \(3,\)"):
         ArrayFile(train=a, test=b)

@@ -52,7 +52,7 @@ def read(path: Path, names: Names | None = None) -> Table:
     if path.suffix.lower() not in READERS:
         raise DataError(
             f"{path} is no file of a known format ({', '.join(READERS)}): convert it to one of them, or read a folder "
-            "of images by data=image_folder."
+            f"of images by data=image_folder data.path={path}"
         )
     if not path.is_file():
         raise DataError(f"There is no file {path}: set data.path to a file of examples.")
