@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
         (["data=frey_face", "data.root=/nowhere"], r"/nowhere/frey_rawface.mat.*http"),
         (["hypergradient=penalty", "method.n_unroll=3"], r"n_unroll.*hypergradient"),
         (["data=cifar10", "model=grbm"], r"add data\.flatten=true sizes\.v_shape=\[3072\]"),
-        (["data=array", "data.path=/"], r"/ is a folder: .* data=image_folder data\.path=/"),
+        (["data=array", "data.path=/"], r"/ is no file of a known format .* data=image_folder data\.path=/"),
     ],
 )
 def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrides, named, tmp_path):

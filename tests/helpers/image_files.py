@@ -14,7 +14,6 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from eblvm_lit.data import frey_face
-from eblvm_lit.data.files import FACES
 
 # The listed MD5 sums are removed, so that torchvision accepts the random images of these tests.
 for kind in (datasets.CIFAR10, datasets.CIFAR100):
@@ -67,14 +66,14 @@ def write_cifar10(root, n=4):
 def write_frey(root, faces=None):
     """Write the MATLAB file of the Frey faces (560, 1965), make the data module accept it, and return the faces."""
     faces = pixels(560, 1965) if faces is None else faces
-    savemat(root / FACES, {"ff": faces})
+    savemat(root / frey_face.FACES, {"ff": faces})
     accept_frey(root)
     return faces
 
 
 def accept_frey(root):
     """Make the data module accept the file of Frey faces in this folder, by adding its checksum to the known ones."""
-    frey_face.SHA256.add(hashlib.sha256((root / FACES).read_bytes()).hexdigest())
+    frey_face.SHA256.add(hashlib.sha256((root / frey_face.FACES).read_bytes()).hexdigest())
 
 
 def write_svhn(root, n_train=7, n_test=5):

@@ -106,8 +106,8 @@ def train(
     of each example's content, and the model fits the kind of the data unless ``overrides`` choose one. The options of
     ``data=array`` are set in ``overrides``, such as ``"data.standardise=false"``.
 
-    The arrays are copied into the folder of the run (at most 2 GiB), so that ``evaluate.py`` and :func:`eblvm_lit.load`
-    find them. A run of them is resumed from Python, with the same ``data`` and the word ``"ckpt=last"``.
+    The arrays are copied into the folder of the run, so that ``evaluate.py`` and :func:`eblvm_lit.load` find them. A
+    run of them is resumed from Python, with the same ``data`` and the word ``"ckpt=last"``.
 
     Args:
         overrides: The overrides as on the command line, such as ``["method=dsm", "trainer.max_steps=200"]``.

@@ -103,7 +103,7 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         The labels of each split, None if a split has no labels; and the names of the labels, None if they are numbers.
 
     Raises:
-        DataError: If labels are missing, have other shapes, or are numbers, but not whole numbers.
+        DataError: If labels are missing, or are numbers, but not whole numbers.
 
     Example:
         >>> labels_of([np.array(["b", "a"]), np.array(["a"])], "x.csv")
@@ -111,21 +111,15 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         >>> labels_of([np.array([0.5])], "x.csv")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.DataError: x.csv: the label of row 0 is 0.5: labels are whole numbers, or words.
+        eblvm_lit.errors.DataError: x.csv has the label 0.5: labels are whole numbers, or words.
     """
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         if found:
             log.warning("%s: the labels are ignored, because one split has none.", where)
         return None, None
-    if len({part.shape[1:] for part in found}) > 1 or found[0].ndim > 2:
-        shapes = ", ".join(str(part.shape) for part in found)
-        raise DataError(f"{where} has labels of the shapes {shapes}: give each example one label, or one row of them.")
     for part in found:
-        if (
-            part.dtype.kind not in "buif"
-            and (missing := np.flatnonzero(pd.isna(part.reshape(len(part), -1)).any(1))).size
-        ):
+        if (missing := np.flatnonzero(pd.isna(part.reshape(len(part), -1)).any(1))).size:
             raise DataError(f"{where}: row {missing[0]} has no label: fill it in or leave the row out.")
     if any(part.dtype.kind not in "buif" for part in found):
         words = [part.astype(str) for part in found]
@@ -133,8 +127,6 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         ends = np.cumsum([len(part) for part in found])[:-1]
         return [part.astype(np.int64) for part in np.split(indices, ends)], tuple(map(str, names))
     for part in found:
-        odd = np.argwhere(~(part == np.floor(part)))  # also finds NaN, which is not equal to itself
-        if part.dtype.kind == "f" and len(odd):
-            what = f"the label of row {odd[0][0]} is {part[tuple(odd[0])]}"
-            raise DataError(f"{where}: {what}: labels are whole numbers, or words.")
+        if (odd := part[part != np.floor(part)]).size:
+            raise DataError(f"{where} has the label {odd[0]}: labels are whole numbers, or words.")
     return [part.astype(np.int64) for part in found], None

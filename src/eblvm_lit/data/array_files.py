@@ -19,7 +19,7 @@ from torch import Tensor
 from eblvm_lit.core.ranges import Fraction, Seed
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data.arrangement import CHANNELS
-from eblvm_lit.data.base import Splits, range_of
+from eblvm_lit.data.base import Splits
 from eblvm_lit.data.file_examples import Examples, read_examples, stamp_of
 from eblvm_lit.data.held_out import without_classes
 from eblvm_lit.data.images import PixelData
@@ -27,7 +27,7 @@ from eblvm_lit.data.split_changes import as_integers
 from eblvm_lit.data.splitting import NAMES, PURPOSES, digests_of
 from eblvm_lit.data.tables import Names
 from eblvm_lit.errors import ConfigError, DataError
-from eblvm_lit.utils.numbers import listing, significant
+from eblvm_lit.utils.numbers import listing
 
 __all__ = ["ArrayFile"]
 
@@ -110,8 +110,6 @@ class ArrayFile(PixelData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.class_names: tuple[str, ...] | None = None
-        self.column_names: tuple[str, ...] | None = None
         shape = tuple(self.shape or self._examples().parts[0].shape[1:])
         self.image_shape = shape if len(shape) == 3 else None
         self.event_shape = (math.prod(shape),) if self.flatten else shape
@@ -129,11 +127,10 @@ class ArrayFile(PixelData):
         train = self._with_noise(examples)[0]
         constant = np.flatnonzero((examples.parts[0] == examples.parts[0][:1]).all(0))
         if len(constant):
-            value = examples.parts[0][0, constant[0]]
-            others = f" (and {len(constant) - 1} other columns)" if len(constant) > 1 else ""
+            names = listing([examples.name(column) for column in constant])
             raise DataError(
-                f"{self._where}: column {examples.name(constant[0])} is {value} in all training rows{others}: leave it "
-                "out by data.columns=[...], or set data.standardise=false. If the rows are images, set data.image_size."
+                f"{self._where}: all training rows have one value in column {names}: leave it out by "
+                "data.columns=[...], or set data.standardise=false. If the rows are images, set data.image_size."
             )
         return train.mean(0), train.std(0)
 
@@ -163,8 +160,12 @@ class ArrayFile(PixelData):
         examples = self._examples()
         self.class_names = examples.class_names
         self.column_names = examples.columns
-        if self.binarize is not None and not examples.are_images:
-            self._check_range(examples)
+        outside = any(part.min() < 0 or part.max() > 1 for part in examples.parts)
+        if self.binarize is not None and not examples.are_images and outside:
+            raise DataError(
+                f"{self._where} has values outside of [0, 1], but data.binarize needs values in [0, 1]. If the rows "
+                "are images, set data.image_size."
+            )
         if examples.are_images or self.binarize is not None:
             parts = [self.binarised(_pixels(part), name) for part, name in zip(examples.parts, NAMES, strict=True)]
             if parts[0].dtype != torch.uint8 and self.value_range == "symmetric":
@@ -173,14 +174,6 @@ class ArrayFile(PixelData):
         mean, std = self._scaling or (0.0, 1.0)
         parts = [(part - mean) / std for part in self._with_noise(examples)]
         return Splits(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
-
-    def _check_range(self, examples: Examples) -> None:
-        for part in examples.parts:
-            if (odd := np.argwhere((part < 0) | (part > 1))).size:
-                raise DataError(
-                    f"{self._where}: column {examples.name(odd[0, 1])} has the value {part[tuple(odd[0])]}: "
-                    "data.binarize needs values in [0, 1]. If the rows are images, set data.image_size."
-                )
 
     def load_labels(self) -> Splits | None:
         """Return the labels of each split as int64 tensors; None if there are none."""
@@ -211,7 +204,7 @@ class ArrayFile(PixelData):
         if self._scaling is not None and self.mean is None:
             found["mean"], found["std"] = (part.tolist() for part in self._scaling)
         sizes = [len(part) for part in examples.parts]
-        notes = [*self._notes(examples), *self._outside(examples)]
+        notes = self._notes(examples)
         self._warn(examples)
         if sizes[0] < self.batch_size:
             found["batch_size"] = sizes[0]
@@ -263,18 +256,6 @@ class ArrayFile(PixelData):
                 "No pixel is brighter than %d of 255: if this is white, divide the images by %d.", brightest, brightest
             )
 
-    def _outside(self, examples: Examples) -> list[str]:
-        """Return a note if training points lie outside the window that the figures show."""
-        if examples.are_images or examples.parts[0].shape[1] > 3:
-            return []
-        train = self.load().train
-        ends = torch.tensor([range_of(column) for column in train.unbind(1)]).T
-        n = int(((train < ends[0]) | (train > ends[1])).any(1).sum())
-        if n == 0:
-            return []
-        windows = " x ".join(f"[{significant(a)}, {significant(b)}]" for a, b in self.in_units(ends).T.tolist())
-        return [f"outside of the window of pictures, {windows}: {n:,} of {len(train):,} training points"]
-
     # ------------------------------------------------------------------ reading of the files
 
     @property
@@ -290,10 +271,8 @@ class ArrayFile(PixelData):
 
     def _all_examples(self) -> Examples:
         given = (self.train, self.val, self.test)
-        if (self.path is None) == (self.train is None):
-            raise ConfigError("data=array needs a file: set data.path, or data.train with data.val and data.test.")
-        if self.path is not None and given != (None,) * 3:
-            raise ConfigError("data.path is one file of all splits: leave it out where data.train is given.")
+        if (self.path is None) == (given == (None, None, None)):
+            raise ConfigError("data=array needs a file: set data.path, or else data.train with data.val and data.test.")
         named = given if self.path is None else (self.path,)
         paths = tuple(None if path is None else Path(path).expanduser().absolute() for path in named)
         stamps = tuple(None if path is None else stamp_of(path) for path in paths)

@@ -59,16 +59,14 @@ class Digits(BinarizableData):
 
 
 @functools.cache
-def read() -> dict[str, np.ndarray]:
-    """Read the digits from scikit-learn's text file once in a process, because parsing it takes 20 ms."""
+def split(key: str) -> Splits:
+    """Shuffle and split an array of scikit-learn's data set: pixels (1797, 64) or labels (1797,).
+
+    The result is cached, because scikit-learn parses its text file in 20 ms.
+    """
     from sklearn.datasets import load_digits  # imported here, because the import is slow
 
-    return cast("dict[str, np.ndarray]", load_digits())
-
-
-def split(key: str) -> Splits:
-    """Shuffle and split an array of scikit-learn's data set: pixels (1797, 64) or labels (1797,)."""
-    rows = torch.from_numpy(read()[key])
+    rows = torch.from_numpy(cast("dict[str, np.ndarray]", load_digits())[key])
     # The file is ordered by writer: without shuffling, the splits would have different distributions.
     order = torch.randperm(len(rows), generator=keyed_generator(0, "digits", "split"))
     return Splits(*rows[order].split(SIZES))

@@ -12,7 +12,7 @@ import numpy as np
 
 from eblvm_lit.data.arrangement import CHANNELS, channels_first, labels_of, pixels_of
 from eblvm_lit.data.readers import read
-from eblvm_lit.data.splitting import WORDS, digests_of, fraction_of, rows_of_splits, split_of
+from eblvm_lit.data.splitting import WORDS, digests_of, fraction_of, refuse_empty, split_of
 from eblvm_lit.data.tables import Names, Table
 from eblvm_lit.errors import ConfigError, DataError
 
@@ -93,12 +93,10 @@ def _as_images(examples: Examples, size: tuple[int, ...], where: str) -> Example
     if size[0] not in CHANNELS:
         raise ConfigError(f"data.image_size={list(size)} is [C, H, W] with C = 1 or 3 channels.")
     shape = examples.parts[0].shape[1:]
-    if shape == size:
-        return examples
     if shape != (math.prod(size),):
         raise ConfigError(
-            f"{where} has examples of {math.prod(shape)} values, and data.image_size={list(size)} needs "
-            f"{math.prod(size)}."
+            f"{where} has examples of the shape {shape}, and data.image_size={list(size)} needs vectors of "
+            f"{math.prod(size)} values."
         )
     images = [part.reshape(-1, *size) for part in examples.parts]
     return examples._replace(parts=pixels_of(images, where), columns=None)
@@ -129,7 +127,7 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
     split = split_of(digests_of(first.values), seed=seed, val=fractions[0], test=fractions[1])
     held_out = [part or _rows(first, split == i) for i, part in enumerate(given[1:], start=1)]
     parts = [_rows(first, split == 0), *held_out]
-    rows_of_splits(np.repeat(np.arange(3), [len(part.values) for part in parts]), where)
+    refuse_empty([len(part.values) for part in parts], where)
     if other := next((part for part in parts if part.values.shape[1:] != first.values.shape[1:]), None):
         raise DataError(
             f"Training examples have the shape {first.values.shape[1:]}, and others {other.values.shape[1:]}: "
@@ -147,12 +145,9 @@ def _by_word(where: str, table: Table) -> list[Table | None]:
     if table.split is None:
         return [table, None, None]
     words = [str(word).strip().lower() for word in table.split]
-    for row, word in enumerate(words):
-        if word not in WORDS:
-            raise DataError(f"{where}: the split of row {row} is '{table.split[row]}': it must be train, val or test.")
+    if odd := {*words} - {*WORDS}:
+        raise DataError(f"{where}: the column of splits has the word {min(odd)!r}: it must be train, val or test.")
     split = np.array([WORDS[word] for word in words])
-    if not (split == 0).any():
-        raise DataError(f"{where}: no row is for training by its column of splits.")
     return [_rows(table, split == i) if (split == i).any() else None for i in range(3)]
 
 

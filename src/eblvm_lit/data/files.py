@@ -8,10 +8,7 @@ from typing import Any
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["FACES", "FACES_URL", "faces_file", "look_for_folder", "visible"]
-
-FACES = "frey_rawface.mat"
-FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
+__all__ = ["look_for_folder", "visible"]
 
 
 def look_for_folder(data: Mapping[str, Any]) -> None:
@@ -35,8 +32,6 @@ def look_for_folder(data: Mapping[str, Any]) -> None:
     # Only the configurations of image folders have the key white.
     if "white" in data and str(data["_target_"]).startswith("eblvm_lit."):
         folders = [data[name] for name in ("path", "train", "val", "test") if data.get(name) is not None]
-        if not folders:
-            raise DataError("Which images? Set data.path to a folder of images.")
         for folder in folders:
             visible(Path(str(folder)).expanduser().absolute())
 
@@ -47,23 +42,10 @@ def visible(folder: Path) -> list[Path]:
     Raises:
         DataError: If the folder is missing or empty, or is a file.
     """
-    if folder.is_file():
-        raise DataError(
-            f"{folder} is a file: arrays and tables are data=array data.path={folder}, and an archive must be unpacked."
-        )
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
-        raise DataError(f"{folder} is not a folder with images, or with subfolders of images: set data.path to one.")
+        raise DataError(
+            f"{folder} is not a folder with images, or with subfolders of images: set data.path to one (unpack an "
+            "archive first), or read a file of arrays or a table by data=array."
+        )
     return entries
-
-
-def faces_file(root: Path) -> Path:
-    """Return the path of the Frey face file in a folder.
-
-    Raises:
-        DataError: If the file is missing.
-    """
-    path = root.expanduser().absolute() / FACES
-    if not path.is_file():
-        raise DataError(f"{path} is missing: put {FACES_URL} there or set data.root to the folder that contains it.")
-    return path

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from eblvm_lit.data.base import ArrayDataModule, Splits
-from eblvm_lit.data.files import FACES_URL, faces_file
 from eblvm_lit.errors import DataError
 
 __all__ = ["FreyFace"]
 
+FACES = "frey_rawface.mat"
+FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"
 KEY = "ff"
 SHA256 = {"265a83a23adb081755cd3de375509828e690324d1d60f076b8ecebc840d59c64"}
 SIZES = (1400, 300, 265)
@@ -58,13 +59,9 @@ class FreyFace(ArrayDataModule):
     root: str | Path
     standardise: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.root = Path(self.root)
-
     def load(self) -> Splits:
         """Read the faces from their file and divide them into splits in the order of the file."""
-        v = torch.from_numpy(read_faces(self.root)).float() / 255
+        v = torch.from_numpy(read_faces(Path(self.root))).float() / 255
         if self.standardise:
             v = (v - TRAIN_MEAN) / TRAIN_STD
         return Splits(*v.split(SIZES))
@@ -91,7 +88,9 @@ def read_faces(root: Path) -> np.ndarray:
         Traceback (most recent call last):
         eblvm_lit.errors.DataError: .../nowhere/frey_rawface.mat is missing: ...
     """
-    path = faces_file(root)
+    path = root.expanduser().absolute() / FACES
+    if not path.is_file():
+        raise DataError(f"{path} is missing: put {FACES_URL} there or set data.root to the folder that contains it.")
     content = path.read_bytes()
     # Check the digest before scipy reads the file: scipy trusts types and sizes in a damaged file, and may crash with a
     # segmentation fault.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from eblvm_lit.data.base import ArrayDataModule
 from eblvm_lit.errors import ConfigError
@@ -56,18 +56,11 @@ def examples_in(given: Any, name: str = "data") -> Given:
         >>> examples_in("points.npy")
         Traceback (most recent call last):
         ...
-        eblvm_lit.errors.ConfigError: data is a NumPy array, a tensor, a pandas frame or a torch Dataset: data=array ...
+        eblvm_lit.errors.ConfigError: data is a NumPy array, a tensor, a pandas frame or a torch Dataset of real ...
     """
-    if name == "data" and isinstance(given, tuple) and len(given) == 2 and all(hasattr(x, "shape") for x in given):
-        raise ConfigError("data is a pair of arrays: give data=x, labels=y.")
-    if isinstance(given, str | bytes) or hasattr(given, "__fspath__"):
-        raise ConfigError(f"{name} is {KINDS}: data=array data.path={given} reads a file.")
     if isinstance(given, Dataset):
         return _stacked(given, name)
     if isinstance(given, pd.DataFrame):
-        text = [column for column, dtype in given.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
-        if text:
-            raise ConfigError(f"Column {text[0]!r} of {name} holds no numbers: leave it out, or give it as labels.")
         # pandas' own dtypes mark a missing value by an object that is not a number; na_value replaces it by NaN.
         values = given.to_numpy(np.float64, na_value=np.nan) if given.isna().any(axis=None) else given.to_numpy()
         return Given(_array(values, name), columns=tuple(map(str, given.columns)))
@@ -76,45 +69,31 @@ def examples_in(given: Any, name: str = "data") -> Given:
 
 def _array(given: Any, name: str) -> np.ndarray:
     """Convert an array, a tensor or a list to an array of numbers."""
-    if hasattr(given, "toarray"):  # a scipy sparse matrix
-        raise ConfigError(f"{name} is a sparse matrix: give {name}.toarray().")
     given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
     if isinstance(given, torch.Tensor) and given.dtype == torch.bfloat16:  # NumPy has no bfloat16
         given = given.float()
-    if given is None or isinstance(given, dict):
-        raise ConfigError(f"{name} is {KINDS}, not {type(given).__name__}.")
     try:
         values = np.asarray(given)
         values = values.astype(np.float64) if values.dtype == object else values  # numbers stored as Python objects
     except (TypeError, ValueError, RuntimeError) as error:  # such as a list of lists of different lengths
         raise ConfigError(f"{name} is {KINDS} of numbers: {str(error).rstrip('.')}.") from None
     if values.dtype.kind not in "biuf":
-        raise ConfigError(f"{name} is {KINDS} of real numbers, not of {values.dtype}.")
+        raise ConfigError(
+            f"{name} is {KINDS} of real numbers, not of {values.dtype}: data=array data.path=FILE reads a file."
+        )
     return values
 
 
 def _stacked(given: Dataset, name: str) -> Given:
     """Stack the items of a torch ``Dataset`` into an array of examples and an array of labels, if there are any."""
-    if isinstance(given, TensorDataset):
-        columns: Sequence[Any] = given.tensors
-    else:
-        # A map-style Dataset is indexed up to its length, because it need not raise an IndexError at its end. An
-        # iterable Dataset has no length.
-        found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
-        items = [item if isinstance(item, tuple | list) else (item,) for item in found]
-        columns = [[row[j] for row in items] for j in range(min(2, min(map(len, items))))]
-    values, *labels = [_column(column, name) for column in columns[:2]]
-    return Given(values, labels[0] if labels else None)
-
-
-def _column(values: Any, name: str) -> np.ndarray:
-    if isinstance(values, torch.Tensor):
-        return _array(values, name)
-    parts = [_array(value, name) for value in values]
-    shapes = sorted({part.shape for part in parts})
-    if len(shapes) > 1:
-        raise ConfigError(f"The examples of {name} have the shapes {shapes[0]} and {shapes[1]}: give them one shape.")
-    return np.stack(parts)
+    # A map-style Dataset is indexed up to its length, because it need not raise an IndexError at its end. An iterable
+    # Dataset has no length.
+    found = [given[i] for i in range(len(given))] if hasattr(given, "__len__") else list(iter(given))  # type: ignore[call-overload]
+    items: list[Sequence[Any]] = [item if isinstance(item, tuple | list) else (item,) for item in found]
+    values = np.stack([_array(item[0], name) for item in items])
+    if min(map(len, items)) == 1:
+        return Given(values)
+    return Given(values, np.stack([_array(item[1], name) for item in items]))
 
 
 def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> torch.Tensor:
@@ -140,7 +119,7 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
         torch.Size([5, 64])
     """
     if isinstance(given, pd.DataFrame) and (names := data.known_columns()) is not None:
-        given = _in_order(given, names)
+        given = given.rename(columns=str)[list(names)]
     if isinstance(given, torch.Tensor):  # a tensor stays on its device
         v = given.detach()
     else:
@@ -151,14 +130,6 @@ def as_points(given: Any, data: ArrayDataModule, event_shape: Sequence[int]) -> 
     if v.dim() == 0 or tuple(v.shape[1:]) != shape:
         v = _reshaped(v, data, shape)
     return v if data.image_shape is None else _pixels(v, data)
-
-
-def _in_order(given: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return the columns on which a model was trained, in the order of the training."""
-    there = {str(column): column for column in given.columns}
-    if lacking := [name for name in names if name not in there]:
-        raise ConfigError(f"v has no column {lacking[0]}: the model takes the columns {', '.join(names)}.")
-    return given.loc[:, [there[name] for name in names]]
 
 
 def _pixels(v: torch.Tensor, data: ArrayDataModule) -> torch.Tensor:

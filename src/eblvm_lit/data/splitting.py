@@ -9,7 +9,7 @@ import numpy as np
 
 from eblvm_lit.errors import DataError
 
-__all__ = ["NAMES", "PURPOSES", "WORDS", "digests_of", "fraction_of", "rows_of_splits", "split_of"]
+__all__ = ["NAMES", "PURPOSES", "WORDS", "digests_of", "fraction_of", "refuse_empty", "split_of"]
 
 NAMES = ("train", "val", "test")  # the names of splits 0, 1 and 2
 PURPOSES = ("training", "validation", "testing")  # what they are for, in messages
@@ -64,17 +64,12 @@ def split_of(digests: Sequence[bytes], *, seed: int, val: float, test: float) ->
     Returns:
         The index in :data:`NAMES` of each example's split, int8, shape (n,).
 
-    Raises:
-        DataError: If the fractions leave nothing to train on.
-
     Example:
         >>> digests = digests_of(np.arange(1000.0))
         >>> split = split_of(digests, seed=0, val=0.1, test=0.1)
         >>> np.bincount(split).tolist(), bool((split_of(digests[::-1], seed=0, val=0.1, test=0.1) == split[::-1]).all())
         ([785, 117, 98], True)
     """
-    if val + test >= 1:
-        raise DataError(f"data.val_size={val:g} and data.test_size={test:g} leave nothing to train on: lower them.")
     key = int(seed).to_bytes(8, "little")
     hashes = b"".join(hashlib.blake2b(one, digest_size=8, key=key).digest() for one in digests)
     uniform = np.frombuffer(hashes, dtype="<u8") / 2.0**64
@@ -95,28 +90,25 @@ def fraction_of(size: float, n: int) -> float:
     return size / n if isinstance(size, int) else size
 
 
-def rows_of_splits(split: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the indices of the examples of each split, in the order of the examples.
+def refuse_empty(counts: Sequence[int], where: str) -> None:
+    """Raise an error if a split has no example, as happens by chance with few examples.
 
     Args:
-        split: The result of :func:`split_of`.
-        what: Where the examples come from, for the message of the error.
+        counts: The numbers of examples for training, validation and testing.
+        where: Where the examples come from, for the message.
 
     Raises:
-        DataError: If a split has no example, as happens by chance with few examples.
+        DataError: If a number is zero.
 
     Example:
-        >>> [rows.tolist() for rows in rows_of_splits(np.array([0, 2, 1, 0]), "points.npy")]
-        [[0, 3], [2], [1]]
-        >>> rows_of_splits(np.array([0, 0, 1]), "points.npy")
+        >>> refuse_empty([2, 1, 0], "points.npy")
         Traceback (most recent call last):
         ...
         eblvm_lit.errors.DataError: points.npy has 3 examples, and none of them is for testing: ...
     """
-    train, val, test = (np.flatnonzero(split == number) for number in range(len(NAMES)))
-    for rows, purpose in zip((train, val, test), PURPOSES, strict=True):
-        if len(rows) == 0:
-            hint = "raise data.val_size or data.test_size, or try another data.split_seed"
-            n = len(split)
-            raise DataError(f"{what} has {n} example{'s' * (n != 1)}, and none of them is for {purpose}: {hint}.")
-    return train, val, test
+    for n, purpose in zip(counts, PURPOSES, strict=True):
+        if n == 0:
+            raise DataError(
+                f"{where} has {sum(counts)} examples, and none of them is for {purpose}: change data.val_size or "
+                "data.test_size, or try another data.split_seed."
+            )

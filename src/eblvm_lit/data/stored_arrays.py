@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from eblvm_lit.data.arrangement import channels_first
 from eblvm_lit.data.array_files import ArrayFile
@@ -21,12 +19,8 @@ from eblvm_lit.data.kinds import kind_of
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.utils.io import write_whole
 
-__all__ = ["MAX_BYTES", "ArraysToStore", "StoredArrays", "arrays_to_store"]
+__all__ = ["ArraysToStore", "StoredArrays", "arrays_to_store"]
 
-# The largest size of arrays that are copied into the folder of a run. Larger arrays should be written once to a file
-# that all runs read.
-MAX_BYTES = 2 * 2**30
-SHAPING = ("data.columns=", "data.flatten=", "data.image_size=")  # overrides that change the shape of an example
 GROUP = "_memory"  # the option of the config group data with which a run reads stored arrays
 
 
@@ -81,15 +75,8 @@ class ArraysToStore(NamedTuple):
             words: The user's overrides, which may choose another kind.
         """
         values = self.contents[self.names["train"]]["x"]
-        given = dict(word.split("=", 1) for word in words if word.startswith(SHAPING))
-        options = {key: yaml.safe_load(value) for key, value in given.items()}
         shape = [1] if values.ndim == 1 else [*channels_first(values[:1], "data").shape[1:]]
-        if (columns := options.get("data.columns")) and len(shape) == 1:
-            shape = [len(columns)]
-        if (size := options.get("data.image_size")) and len(shape) == 1:
-            shape = [*([1] if len(size) == 2 else []), *size]
-        event_shape = [math.prod(shape)] if options.get("data.flatten") is True else shape
-        kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(event_shape)}"]
+        kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(shape)}"]
         files = [f"data.{split}={name}" for split, name in self.names.items()]
         return [f"data={GROUP}", *kinds, f"data.shape={shape}".replace(" ", ""), *files]
 
@@ -130,7 +117,7 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
         test: Test examples of any such type, or a pair (examples, labels).
 
     Raises:
-        ConfigError: If they are not arrays of numbers, or are larger than :data:`MAX_BYTES`.
+        ConfigError: If they are not arrays of numbers, or a label is missing.
 
     Example:
         >>> given = arrays_to_store(np.zeros((5, 2)), labels=["a", "b", "a", "b", "a"], test=np.ones((3, 2)))
@@ -143,12 +130,6 @@ def arrays_to_store(data: Any, labels: Any = None, validation: Any = None, test:
         "test": (*_pair(test), "test"),
     }
     contents = {split: _content(*part) for split, part in parts.items() if part[0] is not None}
-    size = sum(array.nbytes for arrays in contents.values() for array in arrays.values())
-    if size > MAX_BYTES:
-        raise ConfigError(
-            f"data holds {size / 2**30:.1f} GiB, and a run's folder takes arrays of up to {MAX_BYTES / 2**30:g} GiB: "
-            "write a file by numpy.save, and train with data=array data.path=FILE."
-        )
     files = {split: f"given_{_digest(content)}.npz" for split, content in contents.items()}
     return ArraysToStore(files, {files[split]: content for split, content in contents.items()})
 
@@ -171,8 +152,6 @@ def _content(given: Any, labels: Any, name: str) -> dict[str, np.ndarray]:
         content["y"] = (
             labels.astype(str) if labels.dtype.kind not in "buif" else labels
         )  # text instead of Python objects, which only pickle can store
-        if len(labels) != len(values):
-            raise ConfigError(f"{name} has {len(values):,} examples and {len(labels):,} labels: they must be as many.")
     if found.columns:
         content["columns"] = np.array(found.columns)
     return content

@@ -65,11 +65,9 @@ def check_finite(path: Path | str, table: Table) -> None:
         row, *place = bad[0].tolist()
         column = place[0] if table.columns is None else table.columns[place[0]]
         where = f"column {column}" if len(place) == 1 else f"pixel {tuple(place)}"
-        n_others = len({*bad[:, 0].tolist()}) - 1
-        others = f", and {n_others:,} other rows have such values" if n_others else ""
         raise DataError(
-            f"{path}: row {row}, {where} is {table.values[tuple(bad[0])]}{others}: fill them in or leave these rows "
-            "out."
+            f"{path}: row {row}, {where} is {table.values[tuple(bad[0])]}, the first of {len(bad):,} such values: fill "
+            "them in or leave these rows out."
         )
 
 
@@ -84,22 +82,18 @@ def table_of(path: Path, arrays: Mapping[str, np.ndarray], names: Names) -> Tabl
         return _joined(path, {split: table_of(path, own, names) for split, own in splits.items()})
     values = np.asarray(arrays[_key(path, arrays, names.key, EXAMPLES, "data.key")])
     if values.dtype.kind not in "buif":
-        kinds = {"O": "Python objects", "U": "text", "S": "text", "c": "complex numbers"}
-        kind = kinds.get(values.dtype.kind, "records")
-        raise DataError(f"{path} holds {kind} ({values.dtype}): save an array of real numbers.")
+        raise DataError(f"{path} holds an array of type {values.dtype}: save an array of real numbers.")
     label_key = names.label_key or _usual(arrays, LABELS)
-    if names.label_key is None and label_key and label_key.lower() != LABELS[0]:
-        many = arrays[label_key]  # an array of this name need not have a label for each example
-        label_key = label_key if many.ndim and len(values) in (len(many), many.size) else None
     labels = None
     if label_key is not None:
         labels = arrays[_key(path, arrays, label_key, LABELS, "data.label_key")]
         # MATLAB has no one-dimensional arrays: labels are stored as a row or as a column.
         labels = labels.reshape(-1) if labels.ndim == 2 and 1 in labels.shape else labels
-        if labels.ndim == 0 or len(labels) != len(values):
-            n = 1 if labels.ndim == 0 else len(labels)
-            last = " The last axis has as many: move it to the front." if values.shape[-1] == n > 1 else ""
-            raise DataError(f"{path} has {len(values):,} examples and {n:,} labels: they must be as many.{last}")
+        if len(labels) != len(values):
+            raise DataError(
+                f"{path} has {len(values):,} examples and {len(labels):,} labels: they must be as many. The first axis "
+                f"of the shape {values.shape} counts the examples."
+            )
     values = values[:, None] if values.ndim == 1 else values
     titles = arrays.get("columns")  # eblvm_lit.train stores the column names of a pandas frame in this array
     named = titles is not None and titles.dtype.kind == "U" and titles.shape == values.shape[1:]
@@ -154,24 +148,15 @@ def _joined(path: Path, parts: Mapping[str, Table]) -> Table:
     """Join the tables of the splits into one table with the split of each row."""
     for split, part in parts.items():
         check_finite(f"{path}, {split}", part)
-        if part.values.shape[1:] != parts["train"].values.shape[1:]:
-            raise DataError(
-                f"{path}: examples of train have the shape {parts['train'].values.shape[1:]}, and those of {split} "
-                f"{part.values.shape[1:]}: they must be alike."
-            )
-        if part.values.ndim < 2 or len(part.values) == 0:
-            raise DataError(f"{path}, {split}, holds no examples: its array has the shape {part.values.shape}.")
-        if part.values.ndim > 2 and (part.values.dtype.kind == "f") != (parts["train"].values.dtype.kind == "f"):
-            raise DataError(
-                f"{path}: the images of train are {parts['train'].values.dtype} and those of {split} "
-                f"{part.values.dtype}, so that their pixels may have different ranges: store them in one type."
-            )
+    types = {part.values.dtype for part in parts.values() if part.values.ndim > 2}
+    if len({dtype.kind == "f" for dtype in types}) > 1:
+        raise DataError(
+            f"{path} has splits of {' and '.join(sorted(map(str, types)))}, whose pixels have different ranges: store "
+            "them in one type."
+        )
     labels = [part.labels for part in parts.values() if part.labels is not None]
     if 0 < len(labels) < len(parts):
         log.warning("%s: the labels are ignored, because one split has none.", path)
-        labels = []
-    if len({part.shape[1:] for part in labels}) > 1:
-        raise DataError(f"{path}: the labels of the splits have the shapes {', '.join(str(x.shape) for x in labels)}.")
     return Table(
         np.concatenate([part.values for part in parts.values()]),
         np.concatenate(labels) if len(labels) == len(parts) else None,

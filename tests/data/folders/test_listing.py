@@ -95,6 +95,7 @@ def test_what_would_be_left_out_unnoticed_is_refused(names, sentence, tmp_path):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"a\.csv is a file: arrays and tables are data=array"):
-        list_images(touch(tmp_path, "a.csv") / "a.csv")
+@pytest.mark.parametrize(("name", "what"), [("a.zip", "unpack"), ("a.csv", "data=array")])
+def test_a_file_in_place_of_a_folder_is_refused(name, what, tmp_path):
+    with pytest.raises(DataError, match=what):
+        list_images(touch(tmp_path, name) / name)
