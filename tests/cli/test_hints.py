@@ -60,6 +60,12 @@ def test_what_does_not_fit_or_is_out_of_range_is_refused_in_one_sentence(overrid
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("path", ["points.npy", "mine/points.npy", "/tmp/mine/points.npy"])
+def test_a_file_in_place_of_a_data_set_is_told_the_word_for_it(path):
+    with pytest.raises(EblvmError, match=f"is a file, and no option: write data=array data.path={path} "):
+        composed([f"data={path}"])
+
+
 @pytest.mark.parametrize("method", ["bidsm", "dsm", "cd"])
 @pytest.mark.parametrize("model", ["noise_conditional", "harmonium"])
 def test_a_model_of_every_level_is_told_with_the_methods_that_train_it(method, model):
@@ -188,6 +194,12 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
         ("schedule=warmup", "Did you mean schedule@optimizer.schedule=warmup?"),
         ("method=cd data.batch_siz=7", "Did you mean data.batch_size=7?"),
         ("metod=dsm", "Did you mean method=dsm?"),
+        ("seed=3 dsm", "'dsm' is not of the form KEY=VALUE, or its value needs quotes"),
+        ("run_dir=a=b", "'run_dir=a=b' is not of the form KEY=VALUE, or its value needs quotes"),
+        (
+            "seed=3 model=null",
+            "A group needs the name of one of its options, not a number or null, in: seed=3 model=null.",
+        ),
         ("metrics=likelihood", "Did you mean evaluation@callbacks.evaluation.metrics=likelihood?"),
         ("data.path=x.npy", "There is no key 'data.path' for this data set: it belongs to data=array"),
         # 0.01 is no option of the group optimizer, so that no other word is suggested
@@ -234,7 +246,7 @@ def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
     [
         ("train.py", ["hydra.run.dir=file/run"], "file/run"),
         ("train.py", ["method=bidsn"], "'bidsn'.*method=bidsm"),
-        ("train.py", ["logger=true"], "Config group override must be a string or a list"),
+        ("train.py", ["logger=true"], "A group needs the name of one of its options, not a number or null"),
         ("train.py", ["method=bidsm", "method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
         ("evaluate.py", ["data=mnist"], "there is no data to choose here"),

@@ -8,12 +8,12 @@ from typing import Any
 
 from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from eblvm_lit.errors import ConfigError
 from eblvm_lit.runs.groups import composing, conf_folder, options_of
-from eblvm_lit.utils.command_line import nearest
+from eblvm_lit.utils.command_line import nearest, pasteable
 
 __all__ = ["refuse_unread", "sentence"]
 
@@ -35,6 +35,7 @@ NOT_TAKEN = {
     **dict.fromkeys(("checkpoint", "ckpt_path", "resume_from_checkpoint"), "ckpt=PATH"),
     "enable_checkpointing": "callbacks.checkpoints, which every run needs",
 }
+FILES = ("npy", "npz", "csv", "tsv", "parquet", "mat", "pt")  # suffixes of the files that data=array reads
 # Trainer options of Lightning that runs accept, although the configuration does not list them.
 TAKEN = ("overfit_batches", "max_time", "benchmark", "detect_anomaly")
 
@@ -57,8 +58,15 @@ def sentence(error: Exception, config_name: str, overrides: Sequence[str]) -> st
     message = str(error)
     if match := re.match(r"Could not override '([^']+)'", message):
         return _no_key(match[1], config_name, overrides)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override!r} is not of the form KEY=VALUE, or its value needs quotes: KEY='\"VALUE\"' in bash."
+    if isinstance(error, ValueError):  # Hydra's error for a group whose value is a number or null
+        return f"A group needs the name of one of its options, not a number or null, in: {' '.join(overrides)}."
     if match := re.search(r"Could not find '(.+)/([^'/]+)'\s+Available options in '[^']+':((?:\n\t\S+)*)", message):
         group, option, listed = match.groups()
+        if group.partition("/")[0] == "data" and option.rpartition(".")[2] in FILES:
+            path = f"{group}/{option}".removeprefix("data/")
+            return f"data={path} is a file, and no option: write data=array {pasteable('data.path', path)}"
         # files whose names begin with _ are not options, but are included by options
         options = [name for name in listed.split() if not name.startswith("_")]
         key = next((text.partition("=")[0] for text in overrides if text.endswith(f"={option}")), group)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from eblvm_lit.core.functional import grad
 from eblvm_lit.core.minibatch import Minibatch
+from eblvm_lit.errors import ConfigError
 
 __all__ = ["Noise", "Objective", "ScoreFunction"]
 
@@ -81,5 +82,13 @@ class Objective(ABC):
 
         The gradient is defined if the objective is ``pointwise``. This default uses autograd, which costs one pass more
         than a closed form.
+
+        Raises:
+            ConfigError: If the loss depends on more than the score's values.
         """
+        if not self.pointwise:
+            raise ConfigError(
+                f"{type(self).__name__} depends on more than the score's values: use method=bism, or an objective that "
+                "is pointwise."
+            )
         return grad(lambda s: self.loss(lambda x: s, v, noise).sum())(s)  # noqa: ARG005

@@ -11,7 +11,7 @@ import numpy as np
 from eblvm_lit.data.folders.contents import contents_of
 from eblvm_lit.data.folders.label_file import in_order, labels_of
 from eblvm_lit.data.folders.listing import LABELS, Found, folders_of_splits, list_images
-from eblvm_lit.data.splitting import NAMES, fraction_of, rows_of_splits, split_of
+from eblvm_lit.data.splitting import NAMES, fraction_of, refuse_empty, split_of
 from eblvm_lit.errors import DataError
 
 __all__ = ["Listing", "list_folders"]
@@ -118,7 +118,7 @@ def _divided(
     shares = {"val": 0.0, "test": 0.0, **{one: fraction_of(size, len(free)) for one, size in sizes.items()}}
     divided = split.copy()
     divided[free] = split_of([digests[i] for i in free], seed=seed, **shares)
-    rows_of_splits(divided, name)  # raises an error if a split is empty
+    refuse_empty(np.bincount(divided, minlength=3).tolist(), name)
     return divided
 
 
