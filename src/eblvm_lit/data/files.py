@@ -1,4 +1,4 @@
-"""Checks that run before torch is imported, and find missing data files that the package cannot download."""
+"""Checks of folders of images, which run before torch is imported."""
 
 from __future__ import annotations
 

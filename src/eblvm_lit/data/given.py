@@ -51,7 +51,7 @@ def examples_in(given: Any, name: str = "data") -> Given:
         >>> examples_in(pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}))
         Given(values=array([[1., 3.],
            [2., 4.]]), labels=None, columns=('x', 'y'))
-        >>> examples_in(TensorDataset(torch.zeros(5, 2), torch.arange(5))).labels
+        >>> examples_in(torch.utils.data.TensorDataset(torch.zeros(5, 2), torch.arange(5))).labels
         array([0, 1, 2, 3, 4])
         >>> examples_in("points.npy")
         Traceback (most recent call last):
