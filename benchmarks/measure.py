@@ -25,7 +25,7 @@ from scipy.io import savemat
 
 from eblvm_lit.core.minibatch import WHOLE
 from eblvm_lit.data import frey_face
-from eblvm_lit.data.files import FACES
+from eblvm_lit.data.frey_face import FACES
 from eblvm_lit.runs import run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -69,6 +69,4 @@ def test_test_examples_that_were_trained_on_are_refused_through_any_number_of_re
 def test_a_checkpoint_that_does_not_tell_its_examples_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="does not say what it was trained on"):
         check(None, points(tmp_path, slice(300)))
-    with pytest.raises(ConfigError, match="no such key"):
-        check(None, points(tmp_path, slice(300)), "data.split")
     check(None, points(tmp_path, slice(300)), "data.splits")

@@ -13,7 +13,7 @@ import torch
 from eblvm_lit.data.base import ArrayDataModule, Splits
 from eblvm_lit.errors import DataError
 
-__all__ = ["FreyFace"]
+__all__ = ["FACES", "FreyFace"]
 
 FACES = "frey_rawface.mat"
 FACES_URL = f"https://cs.nyu.edu/~roweis/data/{FACES}"

@@ -106,9 +106,10 @@ def refuse_empty(counts: Sequence[int], where: str) -> None:
         ...
         eblvm_lit.errors.DataError: points.npy has 3 examples, and none of them is for testing: ...
     """
+    total = sum(counts)
     for n, purpose in zip(counts, PURPOSES, strict=True):
         if n == 0:
             raise DataError(
-                f"{where} has {sum(counts)} examples, and none of them is for {purpose}: change data.val_size or "
-                "data.test_size, or try another data.split_seed."
+                f"{where} has {total} example{'s' * (total != 1)}, and none of them is for {purpose}: change "
+                "data.val_size or data.test_size, or try another data.split_seed."
             )
