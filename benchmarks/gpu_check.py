@@ -26,7 +26,7 @@ import torch
 from benchmarks.gpu_cell import CLOSE, COMPILES, FACTOR, MODES, N_STEPS, PRECISIONS
 from benchmarks.measure import ROOT
 from eblvm_lit.training.callbacks.compiling import missing_compiler
-from eblvm_lit.training.provenance import device_name, environment
+from eblvm_lit.training.provenance import device_name
 
 NO_GPU = "torch finds no CUDA device here, so there is nothing to check: run this on a machine with a GPU."
 RANDOM = ("data._target_=benchmarks.images.RandomImages", "data.val_size=100")
@@ -244,15 +244,23 @@ SECTIONS = {
 }
 
 
+def commit() -> str:
+    """Return the commit of this clone, which ends in -dirty if tracked files were changed; "unknown" without git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
 def page(found: dict[str, dict[str, Any]], device: str, words: Sequence[str], seconds: float) -> str:
     """Write the page as Markdown: the machine, a table for each section, and the parts that were left out."""
     name = device_name(torch.device(device))
     n = torch.cuda.device_count() if device == "cuda" else 1
-    made = environment()
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, Python {platform.python_version()}"
     lines = [
         *(f"# GPU check: {name}", ""),
-        f"{n} x {name}; {versions}; commit {made['commit']}; {datetime.now(UTC):%Y-%m-%d}; {seconds / 60:.1f} minutes.",
+        f"{n} x {name}; {versions}; commit {commit()}; {datetime.now(UTC):%Y-%m-%d}; {seconds / 60:.1f} minutes.",
         *(() if COMPILES else ("", f"Not compiled: {missing_compiler(torch.device(device))}.")),
         *("", "```bash", " ".join(["python -m benchmarks.gpu_check", *map(shlex.quote, words)]), "```", ""),
     ]
