@@ -121,6 +121,14 @@ def test_images_are_given_in_any_layout(tmp_path):
     assert shapes == {((3, 8, 9), torch.uint8)}
 
 
+def test_overrides_that_change_the_shape_choose_the_kind():
+    rows = arrays_to_store(np.zeros((5, 64), dtype=np.uint8))
+    assert rows.overrides(["data.image_size=[8,8]"])[1:3] == ["kind=small_images", "data.shape=[1,8,8]"]
+    assert rows.overrides(["data.columns=[0,2]"])[1:3] == ["kind=points", "data.shape=[2]"]
+    images = arrays_to_store(np.zeros((5, 8, 8)))
+    assert images.overrides(["data.flatten=True"])[1:3] == ["kind=vectors", "data.shape=[1,8,8]"]
+
+
 def test_wrong_arguments_get_a_sentence(tmp_path):
     words = [*SHORT, f"run_dir={tmp_path / 'none'}"]
     for arguments, sentence in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from eblvm_lit.data.arrangement import channels_first
 from eblvm_lit.data.array_files import ArrayFile
@@ -21,6 +23,7 @@ from eblvm_lit.utils.io import write_whole
 
 __all__ = ["ArraysToStore", "StoredArrays", "arrays_to_store"]
 
+SHAPING = ("data.columns=", "data.flatten=", "data.image_size=")  # overrides that change the shape of an example
 GROUP = "_memory"  # the option of the config group data with which a run reads stored arrays
 
 
@@ -75,8 +78,15 @@ class ArraysToStore(NamedTuple):
             words: The user's overrides, which may choose another kind.
         """
         values = self.contents[self.names["train"]]["x"]
+        given = dict(word.split("=", 1) for word in words if word.startswith(SHAPING))
+        options = {key: yaml.safe_load(value) for key, value in given.items()}
         shape = [1] if values.ndim == 1 else [*channels_first(values[:1], "data").shape[1:]]
-        kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(shape)}"]
+        if (columns := options.get("data.columns")) and len(shape) == 1:
+            shape = [len(columns)]
+        if (size := options.get("data.image_size")) and len(shape) == 1:
+            shape = [*([1] if len(size) == 2 else []), *size]
+        event_shape = [math.prod(shape)] if options.get("data.flatten") is True else shape
+        kinds = [] if any(word.startswith("kind=") for word in words) else [f"kind={kind_of(event_shape)}"]
         files = [f"data.{split}={name}" for split, name in self.names.items()]
         return [f"data={GROUP}", *kinds, f"data.shape={shape}".replace(" ", ""), *files]
 
