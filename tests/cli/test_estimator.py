@@ -99,6 +99,8 @@ def test_a_model_of_every_noise_level_has_a_density():
 def test_a_setting_that_cannot_be_used_is_a_value_error():
     with pytest.raises(ValueError, match=r"method has no option 'bidms'\. Did you mean method=bidsm\?"):
         EBLVM(method="bidms").fit(X)
+    with pytest.raises(ValueError, match="contamination is a fraction"):
+        EBLVM(contamination=0.7).fit(X)
 
 
 @pytest.mark.slow

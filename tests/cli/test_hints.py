@@ -36,7 +36,7 @@ def trained(tmp_path_factory):
         (["+method.n_unrol=3"], r"n_unrol.*n_unroll"),
         (["+trainer.max_epochs=3"], "trainer.max_epochs.*trainer.max_steps"),
         (["data=image_folder"], r"data.path"),
-        (["data=array"], r"needs a file: set data\.path"),
+        (["data=array"], r"needs a file: set either data\.path"),
         (["data=array", "data.path=/nowhere.csv"], r"There is no file /nowhere\.csv"),
         (["method=dsm", "posterior=bernoulli"], "posterior"),
         (["+method.lower_optimizer={_target_: eblvm_lit.optimizers.adam.Adam}"], r"lower_optimizer.*'lr'"),
@@ -201,7 +201,7 @@ def test_a_run_whose_final_metric_is_not_finite_fails(tmp_path, monkeypatch):
             "A group needs the name of one of its options, not a number or null, in: seed=3 model=null.",
         ),
         ("metrics=likelihood", "Did you mean evaluation@callbacks.evaluation.metrics=likelihood?"),
-        ("data.path=x.npy", "There is no key 'data.path' for this data set: it belongs to data=array"),
+        ("data.path=x.npy", "There is no key 'data.path' here: it belongs to data=array"),
         # 0.01 is no option of the group optimizer, so that no other word is suggested
         ("optimzer=0.01", "There is no key 'optimzer'. --cfg job shows all keys."),
     ],
@@ -249,7 +249,7 @@ def test_help_and_missing_files_are_reported_before_torch_is_imported(tmp_path):
         ("train.py", ["logger=true"], "A group needs the name of one of its options, not a number or null"),
         ("train.py", ["method=bidsm", "method.n_unrol=3"], "'method.n_unrol'.*method.n_unroll=3"),
         ("evaluate.py", ["checkpoint=last.ckpt"], "ckpt=PATH"),
-        ("evaluate.py", ["data=mnist"], "there is no data to choose here"),
+        ("evaluate.py", ["data=mnist"], "leave no data to choose"),
     ],
 )
 def test_the_command_line_ends_with_a_sentence_and_a_failure(script, words, named, tmp_path):

@@ -361,10 +361,12 @@ def test_constant_columns_are_kept_without_standardisation(tmp_path):
 
 def test_files_and_labels_that_do_not_fit_together_are_refused(tmp_path):
     a, b = (saved(tmp_path / f"{d}.npy", points(d=d)) for d in (2, 3))
-    with pytest.raises(ConfigError, match=r"needs a file: set data\.path, or else data\.train"):
+    with pytest.raises(ConfigError, match=r"needs a file: set either data\.path, or data\.train"):
         ArrayFile()
-    with pytest.raises(ConfigError, match=r"needs a file: set data\.path, or else data\.train"):
+    with pytest.raises(ConfigError, match=r"needs a file: set either data\.path, or data\.train"):
         ArrayFile(path=a, test=b)
+    with pytest.raises(ConfigError, match=r"needs a file: set either data\.path, or data\.train"):
+        ArrayFile(val=a, test=a)
     with pytest.raises(DataError, match=r"Training examples have the shape \(2,\), and others \(3,\)"):
         ArrayFile(train=a, test=b)
     pd.DataFrame({"x": points()[:, 0], "kind": 0.5}).to_csv(tmp_path / "a.csv", index=False)
@@ -439,3 +441,13 @@ def test_a_run_without_metrics_has_a_likelihood(tmp_path):
         [*few, "callbacks.evaluation=null", "callbacks.figures=null", f"run_dir={tmp_path}"], data=points()
     )
     assert np.isfinite(run.log_likelihood(points())).all()
+
+
+def test_labels_of_several_shapes_and_splits_without_training_rows_are_refused(tmp_path):
+    for name, labels in (("train", np.eye(2)[[0, 1] * 20]), ("val", np.zeros(40)), ("test", np.ones(40))):
+        np.savez(tmp_path / f"{name}.npz", x=points()[:40], y=labels)
+    with pytest.raises(DataError, match="labels of several shapes"):
+        loaded(ArrayFile(**{name: tmp_path / f"{name}.npz" for name in ("train", "val", "test")}))
+    pd.DataFrame({"x": points()[:, 0], "part": "test"}).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(DataError, match="no example for training"):
+        loaded(ArrayFile(path=tmp_path / "a.csv", split_column="part"))

@@ -181,7 +181,7 @@ def test_what_is_no_image_is_skipped_in_one_line(tmp_path, caplog):
     with caplog.at_level("INFO"):
         data = loaded(folder(tmp_path))
     assert len(data.splits.train) + len(data.splits.test) == 12
-    assert caplog.messages == ["4 files that are no images were skipped, such as .DS_Store."]
+    assert caplog.messages == ["4 files were skipped, whose formats are not read, such as .DS_Store."]
 
 
 def test_labels_of_a_table_follow_their_images(tmp_path):

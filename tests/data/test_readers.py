@@ -261,3 +261,9 @@ def test_wrong_names_are_sentences_that_list_the_known_ones(tmp_path):
             read(path, names)
     with pytest.raises(DataError, match="There is no file"):
         read(tmp_path / "nowhere.npy")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("x,z,y,y\n1,2,0,1\n3,4,1,0\n")
+    with pytest.raises(DataError, match="several columns of one name"):
+        read(tmp_path / "a.csv", Names(None, None, None, "y", None))

@@ -108,6 +108,8 @@ class EBLVM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OutlierMixin, Bas
             ValueError: If the table or a setting cannot be used.
         """
         x = self._table(X, ensure_min_samples=2)
+        if not 0 < self.contamination <= 0.5:
+            raise ValueError(f"contamination is a fraction in (0, 0.5], not {self.contamination!r}.")
         seed = int(check_random_state(self.random_state).randint(SEEDS))
         temporary = TemporaryDirectory(prefix="eblvm_lit_") if self.run_dir is None else nullcontext(self.run_dir)
         with temporary as folder:

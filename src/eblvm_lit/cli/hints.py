@@ -84,10 +84,13 @@ def _no_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
     if name in TAKEN:
         return f"There is no key {key!r}. Add it by +trainer.{name}={value}"
     if key == "data.path":
-        return "There is no key 'data.path' for this data set: it belongs to data=array and data=image_folder."
+        return (
+            "There is no key 'data.path' here: it belongs to data=array and data=image_folder. If the file of a run "
+            "has moved, evaluate.py takes data_root=FOLDER."
+        )
     known = _known(config_name, [text for text in overrides if not text.startswith(f"{key}=")])
     if known.get(key, key) == key and (conf_folder() / key).is_dir():
-        return f"{key}={value}: there is no {key} to choose here. Leave it out, or choose another method or model."
+        return f"{key}={value}: the run, or the method and the model, leave no {key} to choose. Leave it out."
     name = nearest({"metrics": "evaluation"}.get(key, key), known)
     hint = _hint(known.get(name or ""), value, config_name, overrides)
     return f"There is no key {key!r}.{hint or ' --cfg job shows all keys.'}"

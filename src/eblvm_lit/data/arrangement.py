@@ -103,7 +103,7 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
         The labels of each split, None if a split has no labels; and the names of the labels, None if they are numbers.
 
     Raises:
-        DataError: If labels are missing, or are numbers, but not whole numbers.
+        DataError: If labels are missing, have other shapes, or are numbers, but not whole numbers.
 
     Example:
         >>> labels_of([np.array(["b", "a"]), np.array(["a"])], "x.csv")
@@ -121,6 +121,8 @@ def labels_of(parts: Sequence[np.ndarray | None], where: str) -> tuple[list[np.n
     for part in found:
         if (missing := np.flatnonzero(pd.isna(part.reshape(len(part), -1)).any(1))).size:
             raise DataError(f"{where}: row {missing[0]} has no label: fill it in or leave the row out.")
+    if len({part.shape[1:] for part in found}) > 1:
+        raise DataError(f"{where} has labels of several shapes: give each example of each split one label, or one row.")
     if any(part.dtype.kind not in "buif" for part in found):
         words = [part.astype(str) for part in found]
         names, indices = np.unique(np.concatenate(words), return_inverse=True)

@@ -271,8 +271,8 @@ class ArrayFile(PixelData):
 
     def _all_examples(self) -> Examples:
         given = (self.train, self.val, self.test)
-        if (self.path is None) == (given == (None, None, None)):
-            raise ConfigError("data=array needs a file: set data.path, or else data.train with data.val and data.test.")
+        if (self.path is None) == (self.train is None) or (self.path is not None and given != (None, None, None)):
+            raise ConfigError("data=array needs a file: set either data.path, or data.train, data.val and data.test.")
         named = given if self.path is None else (self.path,)
         paths = tuple(None if path is None else Path(path).expanduser().absolute() for path in named)
         stamps = tuple(None if path is None else stamp_of(path) for path in paths)

@@ -119,7 +119,9 @@ def examples_of(where: str, given: Sequence[Table | None], seed: int, sizes: tup
         >>> [len(part) for part in examples_of("arrays", given, 0, (0.1, 0.1)).parts]
         [89, 5, 11]
     """
-    first = cast(Table, given[0])
+    first = given[0]
+    if first is None:
+        raise DataError(f"{where} has no example for training.")
     fractions = [
         0.0 if part is not None else fraction_of(size, len(first.values))
         for part, size in zip(given[1:], sizes, strict=True)

@@ -142,6 +142,8 @@ def _table_of_frame(path: Path, frame: pd.DataFrame, names: Names, *, named: boo
     frame = frame.rename(columns=str)  # names may be numerals, which a configuration reads as numbers
     if "" in frame.columns and len(frame.columns) > 1:
         frame = frame.drop(columns="")  # a column without a name holds the row numbers that pandas writes
+    if not frame.columns.is_unique:
+        raise DataError(f"{path} has several columns of one name: give each its own.")
     others = [str(name) for name in (names.label_column, names.split_column) if name is not None]
     chosen = [name for name in frame.columns if name not in others]
     if names.columns is not None:

@@ -111,5 +111,5 @@ def refuse_empty(counts: Sequence[int], where: str) -> None:
         if n == 0:
             raise DataError(
                 f"{where} has {total} example{'s' * (total != 1)}, and none of them is for {purpose}: change "
-                "data.val_size or data.test_size, or try another data.split_seed."
+                "data.val_size or data.test_size, or try another data.split_seed; each split needs an example."
             )

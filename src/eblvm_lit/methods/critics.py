@@ -81,7 +81,7 @@ class FisherCritic(LossMethod):
         compile: Whether to compile the iteration; ``auto`` compiles it only in runs long enough to gain from it.
 
     Raises:
-        ConfigError: If the estimator is incompatible with the energy, or if the components are incompatible.
+        ConfigError: If the estimator is incompatible with the energy.
 
     Example:
         >>> from eblvm_lit.energies.grbm import GRBM

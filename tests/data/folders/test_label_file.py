@@ -19,7 +19,7 @@ def read(tmp_path, text, *names):
         "file,label\nx/b.png,dog\na.png,cat\n",
         "image,kind\r\na.png, cat\r\nb.png,dog\r\n\r\n",
         "\ufeffa.png,cat\nb.png,dog\n",
-        "a.png,cat,1\na.png,cat,2\nb.png,dog,3",
+        "a.png,cat \n b.png ,dog\n",
     ],
 )
 def test_rows_name_images_with_and_without_a_header(text, tmp_path):
@@ -33,6 +33,7 @@ def test_rows_name_images_with_and_without_a_header(text, tmp_path):
         ("file,label\n", "no label for a.png: "),
         ("", "no label for a.png"),
         ("a.png,cat\nb.png,dog\na.png,dog\n", "two labels for a.png, cat and dog"),
+        ("file,split,label\na.png,train,cat\nb.png,test,dog\n", "each row is file,label, without other columns"),
         ("a.png;cat\nb.png;dog\n", "no label for a.png: add a row file,label"),
     ],
 )

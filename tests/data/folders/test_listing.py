@@ -99,3 +99,11 @@ def test_what_would_be_left_out_unnoticed_is_refused(names, sentence, tmp_path):
 def test_a_file_in_place_of_a_folder_is_refused(name, what, tmp_path):
     with pytest.raises(DataError, match=what):
         list_images(touch(tmp_path, name) / name)
+
+
+def test_a_broken_link_is_an_image_that_is_not_there_and_no_skipped_file(tmp_path):
+    touch(tmp_path, "a.png")
+    (tmp_path / "b.png").symlink_to(tmp_path / "nowhere.png")
+    found = list_images(tmp_path)
+    assert [path.name for path in found.files] == ["a.png", "b.png"]
+    assert not found.skipped

@@ -13,9 +13,8 @@ from cases import hermite, randomise
 from eblvm_lit.energies.spectral import JointSpectralEnergy
 from eblvm_lit.methods.bidvl.base import Networks
 from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint, SymmetricJoint
-from eblvm_lit.methods.bidvl.losses import NoLatentTerm, OffsetLatentTerm
+from eblvm_lit.methods.bidvl.losses import NoLatentTerm, OffsetLatentTerm, check_fit, reconstruction_error
 from eblvm_lit.methods.bidvl.ratios import ClampedExponentialRatio, ConstantRatio, SigmoidRatio
-from eblvm_lit.methods.bidvl.sizes import check_fit
 from helpers import bidvl_networks
 
 every_loss = pytest.mark.parametrize("name", bidvl_networks.LOSSES)
@@ -213,3 +212,8 @@ def test_upper_objective_of_a_joint_energy_is_the_likelihoods_up_to_two_divergen
     torch.testing.assert_close(gap.mean(), exact)
     slopes = (torch.autograd.grad(value, energy.table)[0] for value in (gap.mean(), exact))
     torch.testing.assert_close(*slopes)
+
+
+def test_a_reconstruction_of_another_shape_is_an_error_and_not_broadcast():
+    with pytest.raises(RuntimeError, match="invalid for input"):
+        reconstruction_error(torch.zeros(2, 3, 4, 4), torch.zeros(2, 1, 4, 4))

@@ -82,7 +82,7 @@ def list_folders(
     order = sorted(range(len(files)), key=lambda i: (split[i], digests[i], i))
     notes = _repeated(order, split, digests, files)
     if skipped := sorted(one for part in found.values() for one in part.skipped):
-        notes.append(f"{len(skipped)} files that are no images were skipped, such as {skipped[0]}.")
+        notes.append(f"{len(skipped)} files were skipped, whose formats are not read, such as {skipped[0]}.")
     class_names = None if labels is None else in_order(labels)
     numbers = {one: i for i, one in enumerate(class_names or ())}
     return Listing(

@@ -22,7 +22,7 @@ def labels_of(table: Path, files: Sequence[Path]) -> list[str]:
         files: The images, below the table's folder.
 
     Raises:
-        DataError: If an image has no label, or if it has two.
+        DataError: If an image has no label, or if it has two, or for a table of more columns.
 
     Example:
         >>> import tempfile
@@ -32,10 +32,12 @@ def labels_of(table: Path, files: Sequence[Path]) -> list[str]:
         ['dog', 'cat']
     """
     with table.open(encoding="utf-8-sig", newline="") as file:  # utf-8-sig accepts an optional byte-order mark
-        rows = [row for row in csv.reader(file, skipinitialspace=True) if len(row) > 1]
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if len(row) > 1]
+    if wide := [row for row in rows if len(row) > 2]:
+        raise DataError(f"{table}: each row is file,label, without other columns, which {','.join(wide[0])} has.")
     paths = _paths_by_name(table.parent, files)
     found: dict[Path, str] = {}
-    for name, label, *_ in rows:
+    for name, label in rows:
         if name in paths and found.setdefault(paths[name], label) != label:
             raise DataError(f"{table} has two labels for {name}, {found[paths[name]]} and {label}: keep one.")
     if missing := [path for path in files if path not in found]:

@@ -70,7 +70,9 @@ def _named_splits(path: Path) -> dict[str, Path]:
     found = {SPLITS[folder.name.lower()]: folder for folder in folders}
     names = ", ".join(folder.name for folder in found.values())
     for entry in entries:
-        if entry not in found.values() and (_is_image(entry) or any(map(_is_image, entry.rglob("*")))):
+        if entry not in found.values() and any(
+            path.is_file() and _is_image(path) for path in (entry, *entry.rglob("*"))
+        ):
             raise DataError(
                 f"{path} holds {names} and {entry.name}: keep only one folder of each split there or, if these names "
                 f"are classes, set data.train={path} instead of data.path."
@@ -115,4 +117,4 @@ def _classes(folder: Path, files: Sequence[Path]) -> list[str] | None:
 
 
 def _is_image(path: Path) -> bool:
-    return not path.name.startswith(".") and path.suffix.lower() in IMAGES and path.is_file()
+    return not path.name.startswith(".") and path.suffix.lower() in IMAGES

@@ -88,7 +88,7 @@ def estimate_from_log_weights(
     if not ess - 1 >= FEWEST * (n - 1):  # the condition is negated, so that NaN also causes a warning
         log.warning(
             "Importance sampling of log Z has an effective sample size of %.1f among %d: log Z may be wrong by "
-            "more than its standard error says. %s",
+            "more than its standard error says. %s If the size is nan, the model's energy is not finite everywhere.",
             *(ess, n, advice),
         )
     return AISEstimate(log_z, error, ess)

@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from eblvm_lit.core.tensors import at_least_float32, sum_event
+from eblvm_lit.energies.base import Energy, MarginalEnergy
+from eblvm_lit.errors import ConfigError
 from eblvm_lit.methods.bidvl.base import Networks, Noise, Terms
 from eblvm_lit.methods.bidvl.ratios import ConstantRatio
 from eblvm_lit.posteriors.base import DistributionParams
@@ -28,6 +30,7 @@ __all__ = [
     "FullLatentTerm",
     "NoLatentTerm",
     "OffsetLatentTerm",
+    "check_fit",
     "hinge",
     "non_saturating",
     "prior_divergence",
@@ -51,7 +54,8 @@ def reconstruction_error(v: Tensor, reconstruction: Tensor) -> Tensor:
         >>> reconstruction_error(torch.ones(1, 2), torch.zeros(1, 2))
         tensor([2.])
     """
-    return sum_event(at_least_float32(reconstruction - v).square())
+    # view_as raises an error if the shapes differ, where a difference would be broadcast
+    return sum_event(at_least_float32(reconstruction.view_as(v) - v).square())
 
 
 def prior_divergence(q_params: DistributionParams) -> Tensor:
@@ -278,3 +282,32 @@ class Adversarial(BiDVLLoss):
     def lower(self, networks: Networks, v: Tensor, noise: Noise) -> Terms:
         """Compute the generator's loss, which is the energy of the samples (term B)."""
         return {"energy": networks.energy.free_energy(networks.samples(noise))}
+
+
+def check_fit(energy: Energy, loss: BiDVLLoss) -> None:
+    """Raise a ConfigError if the loss cannot use this type of energy.
+
+    Args:
+        energy: The energy E'(v) or E(v, h).
+        loss: The losses; :attr:`BiDVLLoss.joint` says which kind of energy they need.
+
+    Raises:
+        ConfigError: If the loss or its ratio needs the other type of energy.
+
+    Example:
+        >>> from eblvm_lit.methods.bidvl.joint_losses import CanonicalJoint
+        >>> from eblvm_lit.energies.spectral import SpectralEnergy
+        >>> from eblvm_lit.networks.mlp import MLP
+        >>> check_fit(SpectralEnergy(network=MLP(sizes=[2, 8])), CanonicalJoint())
+        Traceback (most recent call last):
+        ...
+        eblvm_lit.errors.ConfigError: CanonicalJoint needs a joint energy E(v, h), which SpectralEnergy is not.
+    """
+    if isinstance(energy, MarginalEnergy) == loss.joint:
+        kind = "a joint energy E(v, h)" if loss.joint else "an energy of v only"
+        raise ConfigError(f"{type(loss).__name__} needs {kind}, which {type(energy).__name__} is not.")
+    if loss.ratio.needs_free_energy and not isinstance(energy, MarginalEnergy):
+        raise ConfigError(
+            f"{type(loss.ratio).__name__} needs an energy of v only, which {type(energy).__name__} is not: use "
+            "ratio=constant."
+        )

@@ -15,8 +15,7 @@ from eblvm_lit.energies.base import Energy
 from eblvm_lit.hypergradients.base import BilevelProblem
 from eblvm_lit.hypergradients.unroll import Unroll
 from eblvm_lit.methods.bidvl.base import GeneratorMethod, Networks, Noise, Samples, TermFunction, Terms
-from eblvm_lit.methods.bidvl.losses import BiDVLLoss, reconstruction_error
-from eblvm_lit.methods.bidvl.sizes import check_fit
+from eblvm_lit.methods.bidvl.losses import BiDVLLoss, check_fit, reconstruction_error
 from eblvm_lit.methods.state import ParamGroup, TrainState
 from eblvm_lit.optimizers.base import Optimizer
 from eblvm_lit.optimizers.late_start import LateStart
