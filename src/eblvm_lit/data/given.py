@@ -45,7 +45,8 @@ def examples_in(given: Any, name: str = "data") -> Given:
         name: The name of the argument, for messages.
 
     Raises:
-        ConfigError: If the values are not numbers, or examples have different shapes.
+        ConfigError: If the values of an array are not numbers.
+        ValueError: If the items of a Dataset have different shapes, or a column of a frame with missing values is text.
 
     Example:
         >>> examples_in(pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}))

@@ -168,7 +168,8 @@ class ImageFolder(ImageDataModule):
         for note in listing.notes:
             log.info("%s", note)
         shape = self.image_shape
-        # the zeros are those of images that earlier versions have decoded: the page of each image in its file
+        # Earlier versions stored the index of each image's page in its file in this key, which is 0 for files of one
+        # page. The zeros keep the key, so that images which these versions have decoded are not decoded again.
         key = fingerprint(VERSION, stamps_of(files), [0] * len(files), shape, self.crop, self._white)
         target = self._prepared / f"{Path(self._name).name[:50]}_{'x'.join(map(str, shape))}_{key}.npy"
         images = decode_once(target, lambda: files, self._decode, shape, len(files))

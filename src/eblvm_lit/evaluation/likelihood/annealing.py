@@ -97,7 +97,8 @@ def step_sizes(
     for beta in betas:
         move = hmc.move(_tempered(target, beta), z, hmc.noise(z, generator), size)
         z = move.x
-        # the step size grows where more moves are accepted than the target
+        # The step size grows if the mean acceptance is above its target, and shrinks if it is below. Adaptation does
+        # not leave the distribution invariant, so the states of these chains are not used as samples.
         size *= math.exp(float(move.acceptance.mean()) - hmc.target_acceptance)
         found.append(size)
     return found
