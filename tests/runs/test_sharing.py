@@ -25,7 +25,7 @@ from helpers.shell import CONF, configured
 from helpers.short_runs import NARROW
 
 SHORT = ["trainer.max_steps=4", "n_validations=1", "method.compile=false", "callbacks.progress=null", "summary=false"]
-SHORT += ["callbacks.figures=null", "cache_dir=/secret/cache"]
+SHORT += ["callbacks.figures=null", "sampler.n_steps=20", "cache_dir=/secret/cache"]
 DEEP = ["model=deep_toy", "model.widths=[8]", "model.h_dim=3", "model.head_dim=4", "method=vages_dsm"]
 
 
@@ -44,6 +44,7 @@ def folder(trained, tmp_path):
     return shutil.copytree(trained.folder.with_name("model"), tmp_path / "elsewhere")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_loaded_model_is_the_run_with_equal_samples(trained, folder, capsys):
     found = eblvm_lit.from_pretrained(folder)
     assert (found.iteration, found.metrics, found.folder) == (4, trained.metrics, None)
@@ -57,6 +58,7 @@ def test_a_loaded_model_is_the_run_with_equal_samples(trained, folder, capsys):
     assert again.config == found.config
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_run_that_starts_from_another_has_the_commands_of_both(trained, tmp_path):
     words = [*SHORT, "method=dsm", f"init_from={trained.folder / 'checkpoints' / 'last.ckpt'}"]
     second = eblvm_lit.train([*words, f"run_dir={tmp_path / 'second'}"])
@@ -83,6 +85,7 @@ def test_the_card_has_what_the_hub_reads_and_no_path_of_the_machine(trained, fol
     assert (folder / "samples.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_model_whose_chains_start_at_examples_samples_without_them(tmp_path, monkeypatch):
     run = eblvm_lit.train([*SHORT, *DEEP, f"run_dir={tmp_path / 'run'}"])
     run.config.sampler = {"_target_": torch.typename(Sampler), "dynamics": run.config.sampler.dynamics}
@@ -270,6 +273,7 @@ class Hub:
         return str(self.root / repo_id)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_model_is_uploaded_to_the_hub_on_demand_and_loaded_from_it(trained, folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path / "hub"))
     (folder / "private.txt").touch()
