@@ -22,7 +22,7 @@ from helpers.shell import ROOT, configure, curves, evaluate, of_checkpoint, trai
 
 EXAMPLE = ROOT / "examples" / "own_parts"
 SHORT = ("debug=fast", "trainer.max_steps=4", "n_validations=2", "data.batch_size=20")
-SHORT += ("callbacks.figures.figures.density.n_cells=20",)
+SHORT += ("callbacks.figures.figures.density.n_cells=20", "sampler.n_steps=20")
 
 
 def forget():
@@ -98,6 +98,7 @@ def test_the_example_is_resumed_and_is_in_the_report(example, unrendered, monkey
     assert "## ring\n" in (example / "report" / "table.md").read_text()
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_example_is_loaded_and_sampled_from_another_folder(example, folder):
     run = example / "outputs" / "whole"
     conf = example / "conf"
