@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from PIL import Image
 
 import eblvm_lit
 from eblvm_lit.data.array_files import ArrayFile
@@ -385,7 +387,9 @@ def trained(tmp_path_factory):
     pd.DataFrame(x, columns=["height", "weight"]).to_csv(folder / "a.csv", index=False)
     small = ["marginal_model.widths=[8]", "trainer.max_steps=20", "n_validations=1", "sampler.n_steps=20"]
     words = ["data=array", f"data.path={folder / 'a.csv'}", *small, f"run_dir={folder / 'run'}", "compile=false"]
-    return eblvm_lit.train(words)
+    with pytest.MonkeyPatch.context() as patch:  # as in the fixture unrendered
+        patch.setattr(Figure, "savefig", lambda self, file, **options: Image.new("L", (1, 1)).save(file, "PNG"))
+        return eblvm_lit.train(words)
 
 
 def test_a_run_on_a_file_takes_the_model_that_fits_and_keeps_the_units(trained):
@@ -420,6 +424,7 @@ def test_likelihoods_scores_and_samples_are_in_the_units_of_the_data(trained):
     torch.testing.assert_close(trained.score(point.float())[:, 1].double(), slope, rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_file_that_has_moved_is_found_in_its_new_folder(trained, tmp_path):
     source = trained.folder.parent / "a.csv"
     moved = source.rename(tmp_path / "a.csv")

@@ -17,12 +17,13 @@ from helpers.shell import configure
 SHORT = [
     "kind=vectors",
     "sizes.h_dim=4",
+    "model.energy.network.widths=[8]",
     "trainer.max_steps=20",
     "method.compile=false",
     "callbacks.progress=null",
     "n_validations=2",
 ]
-SHORT += ["callbacks.figures=null"]
+SHORT += ["callbacks.figures=null", "sampler.n_steps=20"]
 X = np.random.default_rng(0).normal(5, 2, size=(500, 2))
 
 
