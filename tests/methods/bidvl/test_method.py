@@ -136,9 +136,9 @@ def test_validation_loss_is_the_reconstructions_squared_error(float64):
 
 
 def unrolling(n, joint=False, **options):
-    torch.manual_seed(3)
-    network = eb.MLP(sizes=[2, 5])
-    energy = JointSpectralEnergy(network=network, h_dim=2, h_widths=[4, 4]) if joint else None
+    torch.manual_seed(6)
+    network = eb.MLP(sizes=[2, 3])
+    energy = JointSpectralEnergy(network=network, h_dim=2, h_widths=[2, 2]) if joint else None
     parts = {
         "energy": (energy or randomise(eb.SpectralEnergy(network=network), 0.4)).eval(),
         "posterior": randomise(eb.LinearGaussianPosterior(v_dim=2, h_dim=2)),
@@ -163,9 +163,10 @@ def test_the_unrolled_gradient_is_the_slope_of_the_upper_loss_after_the_lower_st
         (found,) = iterating.found(method, state, v, noise)["upper"]
         return found
 
+    ahead = unrolling(0, joint)
+
     def objective():
         """Return the upper loss after n steps of the lower level, made one by one."""
-        ahead = unrolling(0, joint)
         ahead.load_state_dict(method.state_dict())
         state = start(ahead)
         with plain_autograd():
@@ -208,11 +209,11 @@ def test_a_run_ends_with_what_it_logs_and_goes_on_where_it_was_stopped(tmp_path,
         training.train(configure(*overrides, f"run_dir={tmp_path / name}", f"outputs_dir={tmp_path}", *others))
         return torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True)
 
-    whole = train("whole", "n_validations=2")
+    whole = train("whole", "n_validations=1")
     crash = ["+callbacks.crash._target_=helpers.stopping.CrashAt", "+callbacks.crash.iteration=3"]
     with pytest.raises(RuntimeError, match="on purpose"):
-        train("crashed", "n_validations=2", "callbacks.checkpoints.every=2", "allow_packages=[helpers]", *crash)
-    resumed = train("resumed", "n_validations=2", f"ckpt={tmp_path / 'crashed' / 'checkpoints' / 'last.ckpt'}")
+        train("crashed", "n_validations=1", "callbacks.checkpoints.every=2", "allow_packages=[helpers]", *crash)
+    resumed = train("resumed", "n_validations=1", f"ckpt={tmp_path / 'crashed' / 'checkpoints' / 'last.ckpt'}")
     for key, value in whole["state_dict"].items():
         assert torch.equal(value, resumed["state_dict"][key]), key
     state = {"energy.head.0.parametrizations.weight.0._u", "omega.encoder.network.layers.1.running_mean"}
