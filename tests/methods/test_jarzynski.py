@@ -8,6 +8,7 @@ import torch
 
 import eblvm_lit as eb
 from cases import V_DIM, make_binary, make_gaussian_latent, randomise
+from eblvm_lit.core.functional import plain_autograd
 from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.methods.jarzynski import systematic
 from eblvm_lit.samplers.chains.gibbs_chain import GibbsChain
@@ -39,7 +40,7 @@ class Bowl(eb.VisibleEnergy):
         return 0.5 * (v * (-self.log_std).exp()).square().sum(-1)
 
 
-def by_quadrature(energy, half_width=12.0, n=401):
+def by_quadrature(energy, half_width=12.0, n=161):
     axis = torch.linspace(-half_width, half_width, n)
     return (-energy.free_energy(torch.cartesian_prod(axis, axis))).logsumexp(0) + 2 * (axis[1] - axis[0]).log()
 
@@ -118,7 +119,8 @@ def test_log_z_is_within_its_standard_error_along_a_run_in_which_it_moves_by_far
     n_resampled = 0
     for seed in range(40):
         truth = exact(method.energy)
-        record = iterate(method, seed)
+        with plain_autograd():
+            record = iterate(method, seed)
         # The delta method gives the variance that the weights have added since they were last equal.
         of_weights = 1 / record["model_effective_sample_size"] - 1 / N
         assert abs(record["model_log_z"] - truth) < 4 * (variance + of_weights).sqrt()
