@@ -64,7 +64,7 @@ def test_draws_are_bits_with_these_probabilities(energy):
 
 
 def transition(energy, v, before, after):
-    """Compute the probability that ``move_latent`` moves h from ``before`` to ``after`` (S, m) given v, shape (S,).
+    """Compute the probability that ``move_latent`` moves h from ``before`` to ``after``, both (S, m), given v, shape (S,).
 
     The noise of each unit is the middle of one of two ranges, of which one gives 1 and the other 0; the probability of
     the drawn bit is found by bisection of its noise.
@@ -77,7 +77,7 @@ def transition(energy, v, before, after):
             middle = (low + high) / 2
             noise = torch.where(after == 1, 0.0, 1.0 - 1e-12)
             noise[:, j] = middle
-            one = energy.move_latent(v.expand(len(after), -1), before.expand(len(after), -1), noise)[:, j] == 1
+            one = energy.move_latent(v.expand(len(after), -1), before, noise)[:, j] == 1
             low = torch.where(one, middle, low)
             high = torch.where(one, high, middle)
         p = p * torch.where(after[:, j] == 1, low, 1 - low)
@@ -88,7 +88,8 @@ def test_moves_of_the_latents_leave_their_posterior_invariant(energy):
     v = torch.tensor([1.0, 0.0])
     h = binary(energy.h_dim)
     p = (-energy.energy(v.expand(len(h), -1), h)).softmax(0)
-    moved = sum(weight * transition(energy, v, state, h) for weight, state in zip(p, h, strict=True))
+    n = len(h)
+    moved = p @ transition(energy, v, h.repeat_interleave(n, 0), h.repeat(n, 1)).view(n, n)
     torch.testing.assert_close(moved, p, atol=1e-9, rtol=1e-9)
 
 

@@ -27,6 +27,6 @@ class _Fixed(eb.VisibleEnergy):
 
 
 def test_an_energy_without_parameters_is_sampled():
-    v = eb.Langevin(n_steps=300, step_size=0.05).sample(_Fixed(), 2000, torch.Generator().manual_seed(0))
+    v = eb.Langevin(n_steps=150, step_size=0.05).sample(_Fixed(), 2000, torch.Generator().manual_seed(0))
     assert v.dtype == torch.float32
     assert v.std().item() == pytest.approx(1.0, abs=0.05)

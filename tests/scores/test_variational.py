@@ -1,7 +1,5 @@
 """Tests of VaES and VaGES: their expectations over all latent states equal autograd of the enumerated marginal."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -67,17 +65,16 @@ def expected_estimates(energy, logits, v, z, covariance):
     """
     w = probabilities(logits.detach())
     h = binary(H_DIM)
-    pairs = list(itertools.product(range(len(h)), repeat=2))
-    theta = eb.params_of(energy)
-    total = None
+    first, second = torch.cartesian_prod(torch.arange(len(h)), torch.arange(len(h))).unbind(1)
+    sets = torch.stack([h[first], h[second]], 1).unsqueeze(2).expand(-1, -1, len(v), -1)
     score = sum(w[i].unsqueeze(-1) * VaES()(energy, None, v, h[i].expand(1, len(v), -1)) for i in range(len(h)))
-    for i, j in pairs:
-        sets = torch.stack([h[i], h[j]]).unsqueeze(1).expand(-1, len(v), -1)
-        product = lambda t, sets=sets, i=i, j=j: (  # noqa: E731
-            w[i] * w[j] * vages_product(eb.bind(energy, t), v, z, sets, sets, covariance)
-        ).sum()
-        part = torch.func.grad(product)(theta)
-        total = part if total is None else {k: total[k] + part[k] for k in part}
+
+    def product(theta):
+        view = eb.bind(energy, theta)
+        of_pairs = torch.func.vmap(lambda pair: vages_product(view, v, z, pair, pair, covariance))(sets)
+        return (w[first] * w[second] * of_pairs).sum()
+
+    total = torch.func.grad(product)(eb.params_of(energy))
     return score, total
 
 
