@@ -99,7 +99,7 @@ def test_equally_many_chains_are_at_temperature_one_in_all_iterations(n_moves):
     method.start(torch.randn(12, V_DIM), keyed_generator(0))
     x = method.chain_v
     age = method.chain_age
-    for i in range(20):
+    for i in range(8):
         x, age, _ = method.moved(F, x, age, method._move_noise(x, n_moves, keyed_generator(i)))
         assert age.sort().values.tolist() == [a for a in range(1, 7) for _ in range(2)]
 
