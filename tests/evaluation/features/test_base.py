@@ -162,7 +162,7 @@ def test_weights_are_found_in_the_cache_or_in_torchs_own_folder_or_downloaded(of
 
 
 def classifier(folder, **options):
-    small = {"width": 12, "dim": 32, "n_steps": 200, "lr": 5e-3, "batch_size": 64}
+    small = {"width": 12, "dim": 32, "n_steps": 100, "lr": 5e-3, "batch_size": 64}
     return ClassifierFeatures(cache_dir=str(folder), **{**small, **options})
 
 
