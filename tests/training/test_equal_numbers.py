@@ -1,5 +1,6 @@
 """Tests that every number that is logged, or decides something, is the same in one process and in several."""
 
+import shutil
 import sys
 from itertools import product
 from types import SimpleNamespace
@@ -12,19 +13,26 @@ from eblvm_lit.core.seeding import keyed_generator
 from eblvm_lit.data import digits
 from eblvm_lit.data.base import Splits
 from eblvm_lit.data.batches import OrderedBatches
+from eblvm_lit.runs import run
 from eblvm_lit.runs.build import build
 from helpers.every_metric import METRICS
 from helpers.image_files import write_mnist
 from helpers.launching import RUN
 from helpers.processes import in_processes, make
-from helpers.shell import close, configured, curves, train
+from helpers.shell import close, configured, curves, tiny
 
 pytestmark = pytest.mark.skipif("fork" not in mp.get_all_start_methods(), reason="processes begin where this one is")
 
 EMA = ("method=bidsm", "method.n_lower_steps=1", "method.n_unroll=1", "callbacks=ema", "eval_weights=both")
 
 
-def run(folder, size):
+def config(folder, size):
+    """Return the configuration of a short run in some processes."""
+    batches = ("data.batch_size=61", "data.eval_batch_size=1", "trainer.max_steps=6")
+    return tiny(folder / "run", *RUN, *EMA, *batches, "test_checkpoint=both", f"trainer.devices={size}")
+
+
+def train(cfg):
     """Return the final metrics of a run with two examples for validation and two for testing.
 
     The new division of the digits ends with this process.
@@ -32,8 +40,7 @@ def run(folder, size):
     digits.SIZES = (1793, 2, 2)
     digits.split.cache_clear()
     assert [len(part) for part in digits.split("data")] == [1793, 2, 2]
-    batches = ("data.batch_size=61", "data.eval_batch_size=1", "trainer.max_steps=6")
-    return train(folder / "run", *RUN, *EMA, *batches, "test_checkpoint=both", f"trainer.devices={size}")
+    return run.train(cfg)
 
 
 def metrics(built):
@@ -86,10 +93,11 @@ def numbers(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EBLVM_DATA", str(folder))
         method = make("vages_dsm", folder / "method")
-        built = {1: {}, 3: {}}
-        for size, name in product(built, METRICS):
-            folders = (f"run_dir={folder}", f"cache_dir={folder / str(size)}")
-            built[size][name] = build(configured("debug=fast", *folders, *METRICS[name]))
+        cache = folder / "cache"
+        folders = (f"run_dir={folder}", f"cache_dir={cache}")
+        # The processes are forked from this one, so that everything is composed and built once.
+        built = {name: build(configured("debug=fast", *folders, *options)) for name, options in METRICS.items()}
+        configs = {size: config(folder / str(size), size) for size in (1, 3)}
 
         def work(size):
             written = []
@@ -99,11 +107,13 @@ def numbers(tmp_path_factory):
                     written.append(str(args[0]))
 
             sys.addaudithook(watch)
-            found = validation_losses(*method), metrics(built[size])
+            found = validation_losses(*method), metrics(built)
             del written[:]
-            return *found, run(folder / str(size), size), [path for path in written if str(folder) in path]
+            return *found, train(configs[size]), [path for path in written if str(folder) in path]
 
-        (one,), three = (in_processes(size, folder, lambda rank, size=size: work(size)) for size in (1, 3))
+        (one,) = in_processes(1, folder, lambda rank: work(1))
+        shutil.rmtree(cache)  # the three processes must not find what the one has drawn
+        three = in_processes(3, folder, lambda rank: work(3))
         yield folder, one, three
 
 
