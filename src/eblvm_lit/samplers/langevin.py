@@ -38,7 +38,7 @@ class Langevin(Dynamics):
         noise_std: The standard deviation s of the noise; sqrt(a) if not given.
 
     Example:
-        >>> langevin, x = Langevin(n_steps=500, step_size=0.1), torch.zeros(2000, 1)
+        >>> langevin, x = Langevin(n_steps=200, step_size=0.1), torch.zeros(2000, 1)
         >>> noise = langevin.noise(x, torch.Generator().manual_seed(0))
         >>> (end,) = langevin.run(lambda x: (x - 3).square().sum() / 2, (x,), (noise,))
         >>> abs(end.mean() - 3) < 0.1, abs(end.std() - 1) < 0.1
