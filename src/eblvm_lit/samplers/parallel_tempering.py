@@ -39,7 +39,7 @@ class ParallelTempering(Dynamics):
 
     Example:
         >>> two_modes = lambda x: 20 * (x.abs() - 1).square().sum(1)
-        >>> tempering, noise = ParallelTempering(n_steps=300, step_size=0.3), SampleNoise(0, range(500))
+        >>> tempering, noise = ParallelTempering(n_steps=150, step_size=0.3), SampleNoise(0, range(500))
         >>> chains = Chains(two_modes, (torch.ones(500, 1),))
         >>> (x,) = tempering.end(chains, noise)
         >>> bool(abs((x > 0).double().mean() - 0.5) < 0.07)
