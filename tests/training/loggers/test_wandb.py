@@ -14,6 +14,20 @@ CRASH = ("allow_packages=[helpers]", "+callbacks.crash={_target_: helpers.stoppi
 JOB = Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00", name="seed=0", choices={"method": "dsm"})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_recorded_about_the_environment():
+    """Do not let W&B list the installed packages, or load the part that starts jobs elsewhere.
+
+    Both took half of the time of its first run, and no run of these tests uses them.
+    """
+    from wandb.sdk.wandb_run import Run  # imported here, because each worker of pytest-xdist imports all files
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_X_SAVE_REQUIREMENTS", "false")
+        patch.setattr(Run, "_detect_and_apply_job_inputs", lambda run: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
     """Train two jobs in one process, and return their folder and the metrics of the second job.
