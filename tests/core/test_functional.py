@@ -56,6 +56,19 @@ EXPRESSIONS = {
         ({"a": torch.ones_like(X), "b": torch.zeros_like(Y)}, X.sum()),
     ),
     "unused-outside": (lambda: grad(lambda x: grad(lambda y: (y**2).sum())(Y).sum())(X), torch.zeros_like(X)),
+    "where-gradients-are-switched-off": (lambda: torch.no_grad()(grad(lambda x: (x**3).sum()))(X), 3 * X**2),
+    "constant-inside": (
+        lambda: grad(lambda x: (torch.no_grad()(grad(lambda y: (y**3).sum()))(x) * x).sum())(X),
+        3 * X**2,
+    ),
+    "value-that-is-constant-inside": (
+        lambda: grad(lambda x: (torch.no_grad()(grad_and_value(lambda y: (y**3).sum()))(x)[1] * x).sum())(X),
+        (X**3).sum().expand(2),
+    ),
+    "vjp-where-gradients-are-switched-off": (
+        lambda: torch.no_grad()(lambda: vjp(lambda y: (y**3, {}), X)[1](torch.ones_like(X)))(),
+        3 * X**2,
+    ),
     "both": (lambda: grad_and_value(lambda x: ((x**2).sum(), 3 * x), has_aux=True)(X), (2 * X, ((X**2).sum(), 3 * X))),
     "around-and-inside": (
         lambda: grad(lambda x: torch.func.jvp(grad(lambda y: (y**4).sum()), (x,), (Y,))[1].sum())(X),

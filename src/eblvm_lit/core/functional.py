@@ -212,15 +212,18 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
     The differentiated arguments are replaced by aliases, so that only uses of them inside ``fn`` contribute. Outside of
     all other gradients an alias starts a new graph; inside of another gradient it stays connected to the outer graph.
     Transforms of ``torch.func`` cannot see such graphs, so inside of a transform ``torch.func`` computes the gradient.
+
+    As with ``torch.func``, the gradient is also computed under ``torch.no_grad``, and is then a constant of the outer
+    gradient.
     """
     if inside_torch_func():
         transform = torch.func.grad_and_value if with_value else torch.func.grad
         return transform(fn, argnums=argnums, has_aux=has_aux)(*args)
-    depth = _depth.get() or 0
+    outer = bool(_depth.get()) and torch.is_grad_enabled()  # whether another gradient differentiates this one
     which = (argnums,) if isinstance(argnums, int) else argnums
     leaves: list[Tensor] = []
     aliased = list(args)
-    retain = depth > 0
+    retain = outer
     for i in which:
         # The shared features were computed from these tensors, and do not depend on aliases of them.
         if isinstance(args[i], SharedFeatures):
@@ -229,25 +232,25 @@ def _plain(fn: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
             continue
         named = args[i] if isinstance(args[i], dict) else {"": args[i]}
         alias = {
-            name: x.view_as(x) if x.requires_grad and depth else x.detach().requires_grad_()
+            name: x.view_as(x) if x.requires_grad and outer else x.detach().requires_grad_()
             for name, x in named.items()
         }
         leaves += alias.values()
         aliased[i] = alias if isinstance(args[i], dict) else alias[""]
-    token = _depth.set(depth + 1)
+    token = _depth.set((_depth.get() or 0) + 1)
     try:
-        out = fn(*aliased)
+        out = torch.enable_grad()(fn)(*aliased)
     finally:
         _depth.reset(token)
     value, aux = out if has_aux else (out, None)
     if value.requires_grad:
-        found = torch.autograd.grad(value, leaves, create_graph=depth > 0, retain_graph=retain, materialize_grads=True)
+        found = torch.autograd.grad(value, leaves, create_graph=outer, retain_graph=retain, materialize_grads=True)
         flat = iter(found)
     else:  # value is a constant: its gradients are zero, but torch.autograd would raise an error
         flat = map(torch.zeros_like, leaves)
     grads = [dict(zip(aliased[i], flat, strict=False)) if isinstance(args[i], dict) else next(flat) for i in which]
     found = grads[0] if isinstance(argnums, int) else tuple(grads)
-    if depth == 0:
+    if not outer:
         value = value.detach()
         aux = tree_map(Tensor.detach, aux) if has_aux else None
     if not with_value:
@@ -281,7 +284,7 @@ def vjp(fn: Callable[[Any], tuple[Tensor, Any]], primal: Any) -> tuple[Tensor, C
     leaf = {name: x.detach().requires_grad_() for name, x in named.items()}
     token = _depth.set(depth + 1)
     try:
-        value, aux = fn(leaf if isinstance(primal, dict) else leaf[""])
+        value, aux = torch.enable_grad()(fn)(leaf if isinstance(primal, dict) else leaf[""])
     finally:
         _depth.reset(token)
 
