@@ -1,33 +1,26 @@
-"""Fixtures and settings that all tests share."""
+"""Fixtures and settings that all tests share.
 
+The process that distributes the tests to the workers of pytest-xdist reads this file as well. It must not import torch
+or Hydra, which takes seconds before the first worker begins: the fixtures import them.
+"""
+
+import atexit
 import copy
-import dataclasses
-import functools
 import gc
 import os
-import pickle
 import resource
 import signal
-from pathlib import Path
+from contextlib import ExitStack
 
 # All tensors are small, so that more threads would only wait for one another. The variable is set before torch is
 # loaded, and subprocesses inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import hydra
-import omegaconf
 import pytest
-import torch
-from hydra._internal import config_loader_impl
-from hydra._internal import defaults_list as hydra_defaults_list
-from hydra.core.config_store import ConfigStore
-from lightning_fabric.utilities import registry
-from omegaconf import OmegaConf, grammar_parser
-
-from helpers.shell import CONF
 
 # Nothing that is imported becomes garbage: without collections, the import of the tests takes two seconds less.
 gc.disable()
+atexit.register(gc.unfreeze)  # triton would report frozen objects as leaks at exit
 
 # The default effect of SIGHUP is restored, because tests of SIGHUP would fail under nohup. There the process ignores
 # this signal, and so do the runs that it starts.
@@ -46,7 +39,6 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish(session):
-    gc.unfreeze()  # triton would report frozen objects as leaks at exit
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["peak_memory"] = peak_memory()
 
@@ -85,110 +77,26 @@ def no_waiting_for_the_disk():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def each_file_of_conf_is_parsed_once():
-    """Cache the parsed files of conf/, because parsing takes a quarter of the time of a composition.
+def what_is_done_repeatedly_is_done_once():
+    """Cache compositions of Hydra, parsed files and expressions, and the list of installed plugins."""
+    from helpers import caches
 
-    A composition reads forty files. The files are kept pickled: loading a pickled configuration is six times faster
-    than ``copy.deepcopy``.
-    """
-    load = OmegaConf.load
-    parsed = {}
-
-    def load_once(file):
-        path = os.path.abspath(file if isinstance(file, str | Path) else file.name)
-        key = path, os.stat(path).st_mtime_ns
-        parsed[key] = parsed[key] if key in parsed else pickle.dumps(load(file))
-        return pickle.loads(parsed[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", load_once)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def the_same_options_of_conf_are_composed_once():
-    """Cache the results of two steps of Hydra, give each test a copy, and leave out work whose result is not read.
-
-    The results depend on the chosen options of conf/, but not on the values of single keys, which Hydra sets
-    afterwards. The tests compose 750 configurations, which took a quarter of the whole time of the tests. A
-    configuration that also reads other folders is not cached. Because these steps are private functions of Hydra 1.3,
-    nothing is cached with other versions.
-
-    Left out are the copy of Hydra's store of registered configurations, which no composition changes, and the map from
-    which interpolations in lists of defaults are resolved, where a list has no interpolation.
-    """
-    if not hydra.__version__.startswith("1.3."):
-        yield
-        return
-    create = config_loader_impl.create_defaults_list
-    merge = config_loader_impl.ConfigLoaderImpl._compose_config_from_defaults_list
-    choices = hydra_defaults_list._create_interpolation_map
-    lists = {}
-    merged = {}
-
-    def files(repo):
-        """Return the folders of the configuration, or None if one of them is not conf/ and so may change."""
-        paths = tuple(source.path for source in repo.get_sources())
-        return paths if {*paths} <= {str(CONF), "hydra.conf", ""} else None
-
-    def create_once(repo, config_name, overrides_list, **options):
-        chosen = []
-        values = []
-        for override in overrides_list:
-            of_group = repo.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
-            (chosen if override.is_sweep_override() or of_group else values).append(override)
-        key = files(repo), config_name, *(override.input_line for override in chosen), *sorted(options.items())
-        if key[0] is None:
-            return create(repo=repo, config_name=config_name, overrides_list=overrides_list, **options)
-        if key not in lists:
-            lists[key] = create(repo=repo, config_name=config_name, overrides_list=chosen, **options)
-        return dataclasses.replace(lists[key], config_overrides=values)
-
-    def merge_once(self, defaults, repo):
-        key = files(repo), *map(repr, defaults)
-        if key[0] is None:
-            return merge(self, defaults=defaults, repo=repo)
-        if key not in merged:
-            merged[key] = pickle.dumps(merge(self, defaults=defaults, repo=repo))
-        return pickle.loads(merged[key])
-
-    def choices_to_interpolate(overrides, defaults, self_added):
-        """Return the map of the chosen options, or None if no entry of a list of defaults contains an interpolation."""
-        interpolated = any(entry.is_interpolation() for entry in defaults)
-        return choices(overrides, defaults, self_added) if interpolated else None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConfigStore, "__deepcopy__", lambda self, memo: self, raising=False)
-        patch.setattr(hydra_defaults_list, "_create_interpolation_map", choices_to_interpolate)
-        patch.setattr(config_loader_impl, "create_defaults_list", create_once)
-        patch.setattr(config_loader_impl.ConfigLoaderImpl, "_compose_config_from_defaults_list", merge_once)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def installed_packages_are_searched_for_plugins_once():
-    """Cache the list of installed plugins of Lightning, which each new Trainer looks for in all installed packages."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "entry_points", functools.cache(registry.entry_points))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def each_interpolation_is_parsed_once():
-    """Cache the parse trees of values such as ``${sizes.h_dim}``, which many configurations contain.
-
-    The trees are only read.
-    """
-    parse = functools.cache(grammar_parser.parse)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (omegaconf.base, omegaconf._utils):
-            patch.setattr(module, "parse", parse)
+    with ExitStack() as stack:
+        for cache in (
+            caches.each_file_of_conf_is_parsed_once,
+            caches.the_same_options_of_conf_are_composed_once,
+            caches.installed_packages_are_searched_for_plugins_once,
+            caches.each_interpolation_is_parsed_once,
+        ):
+            stack.enter_context(cache())
         yield
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     """Seed torch before each test, so that its random numbers do not depend on the order of the tests."""
+    import torch
+
     torch.manual_seed(0)
 
 
@@ -198,6 +106,8 @@ def float64():
 
     In double precision, identities differ from approximations by more than rounding.
     """
+    import torch
+
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield
