@@ -45,6 +45,12 @@ def tree_of(path):
     return ast.parse(text(path))
 
 
+@functools.cache
+def nodes_of(path):
+    """Return all nodes of a file's syntax tree, which is walked only once for all tests."""
+    return list(ast.walk(tree_of(path)))
+
+
 def test_the_package_has_no_further_modules_outside_its_layers():
     assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
@@ -64,7 +70,7 @@ def says(node):
 def test_every_test_asserts_something():
     silent = []
     for path in (ROOT / "tests").rglob("test_*.py"):
-        tests = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef))
+        tests = (node for node in nodes_of(path) if isinstance(node, ast.FunctionDef))
         silent += [test.name for test in tests if test.name.startswith("test_") and not any(map(says, ast.walk(test)))]
     assert silent == []
 
@@ -82,7 +88,7 @@ def test_the_first_line_of_a_module_says_what_is_in_it():
 
 def imports_of(path):
     """Yield the folders of the package from which a module imports, also within functions and for types only."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         yield from (name.split(".")[1] for name in names if name.startswith("eblvm_lit."))
@@ -143,29 +149,30 @@ def private_of(base):
     return {*filter(is_private, vars(base)), *re.findall(r"self\.(_[A-Za-z]\w*)", source)}
 
 
-def own_private(tree):
+def own_private(path):
     """Return the private names that a module defines or assigns."""
-    names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    stores = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    names = [node.name for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    stores = [node for node in nodes_of(path) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
     return {*names, *(node.attr for node in stores)}
 
 
-def foreign_private(path, tree, own):
+def foreign_private(path, own):
     """Return the private names of libraries that a module uses.
 
     The module imports them, reads them from an object, or sets or overrides them in a class.
     """
     found = set()
-    for node in ast.walk(tree):
+    defined = own | NAMED_TUPLE
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names if any(map(is_private, name.name.split(".")))}
         if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("eblvm_lit"):
             module = [name for name in (node.module or "").split(".") if is_private(name)]
             found |= {f"{node.module.partition('.')[0]}.{name}" for name in module}
             found |= {name.name for name in node.names if is_private(name.name)}
-        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own | NAMED_TUPLE:
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in defined:
             found.add(node.attr)
-    for node in tree.body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.ClassDef):
             names = {x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute)}
             names |= {x.name for x in node.body if isinstance(x, ast.FunctionDef)}
@@ -177,9 +184,8 @@ def foreign_private(path, tree, own):
 
 
 def test_private_names_of_libraries_are_those_that_have_a_reason():
-    trees = {path: tree_of(path) for path in MODULES}
-    own = set().union(*map(own_private, trees.values()))
-    found = {path: foreign_private(path, tree, own) for path, tree in trees.items()}
+    own = set().union(*map(own_private, MODULES))
+    found = {path: foreign_private(path, own) for path in MODULES}
     assert {str(path.relative_to(PACKAGE)): names for path, names in found.items() if names} == PRIVATE
     assert [path for path in MODULES if INTERNALS.search(text(path))] == [PACKAGE / "core" / "fast_paths.py"]
 
@@ -202,7 +208,7 @@ AVOIDED = r"(?i)\b(?:released|rooms?|go(?:es|ne)? on with|(?<!stand )(?<!stands 
 
 def docstrings(path):
     """Yield the name and the docstring of a file's module, and of all its classes and functions that have one."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (found := ast.get_docstring(node)):
             yield getattr(node, "name", "module"), found
 
@@ -225,7 +231,7 @@ def test_docstrings_and_comments_use_the_words_that_are_agreed_on():
 def test_an_assignment_sets_one_value():
     several = []
     for path in SOURCES:
-        pairs = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assign)]
+        pairs = [node for node in nodes_of(path) if isinstance(node, ast.Assign)]
         for node in (x for x in pairs if isinstance(x.targets[0], ast.Tuple) and isinstance(x.value, ast.Tuple)):
             names, values = (sorted(map(ast.unparse, part.elts)) for part in (node.targets[0], node.value))
             several += [f"{path}:{node.lineno}"] if names != values else []  # a swap of two values is allowed
@@ -249,6 +255,6 @@ LONG = {
 
 
 def test_constructors_with_more_than_eight_arguments_have_a_reason():
-    classes = (x for path in MODULES for x in ast.walk(tree_of(path)) if isinstance(x, ast.ClassDef))
+    classes = (x for path in MODULES for x in nodes_of(path) if isinstance(x, ast.ClassDef))
     inits = ((x.name, f) for x in classes for f in x.body if isinstance(f, ast.FunctionDef) and f.name == "__init__")
     assert {name for name, f in inits if len(f.args.kwonlyargs) > 8} <= {*LONG}
