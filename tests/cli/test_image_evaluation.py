@@ -97,6 +97,9 @@ def test_the_command_writes_the_metrics_and_tells_an_error_in_one_sentence(words
         main([own[0], "images.range=bytes", *words, *OWN])
     with pytest.raises(SystemExit, match="Images are evaluated without a checkpoint: leave ckpt= out"):
         main([own[0], "ckpt=outputs/run", *words, *OWN])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit, match=r"empty is not a folder .*set data\.path, or images of evaluate"):
+        main([f"images={tmp_path / 'empty'}", *words, *OWN])
     with pytest.raises(SystemExit, match="has no images: choose a data set of images"):
         main([own[0], "data=checkerboard"])
 

@@ -45,7 +45,7 @@ def visible(folder: Path) -> list[Path]:
     entries = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
     if not entries:
         raise DataError(
-            f"{folder} is not a folder with images, or with subfolders of images: set data.path to one (unpack an "
-            "archive first), or read a file of arrays or a table by data=array."
+            f"{folder} is not a folder with images, or with subfolders of images: set data.path, or images of "
+            "evaluate.py, to one (unpack an archive first), or read a file of arrays or a table by data=array."
         )
     return entries
