@@ -1,4 +1,4 @@
-"""Caches that make the tests faster: what is composed, parsed or looked up more than once is done once.
+"""Caches that make the tests faster: each configuration, file and expression is composed or parsed only once.
 
 Each function is a context manager, which tests/conftest.py enters for the whole session.
 """
@@ -45,7 +45,7 @@ def each_file_of_conf_is_parsed_once():
 
 
 def set_wrong_parents(container):
-    """Set the parents of the nodes of a container as ``Box._re_parent``, but leave out nodes whose parent is right.
+    """Do the work of OmegaConf's ``Box._re_parent``, which sets each node's parent, only where the parent is wrong.
 
     OmegaConf merges forty files one after the other, and after each it sets the parents of all nodes of all files. This
     took a third of the time of a composition.
@@ -60,14 +60,14 @@ def set_wrong_parents(container):
 
 @contextmanager
 def the_same_options_of_conf_are_composed_once():
-    """Cache the results of two steps of Hydra, give each test a copy, and leave out work whose result is not read.
+    """Cache two steps of a composition by Hydra, give each test a copy, and skip two that change nothing.
 
     The results depend on the chosen options of conf/, but not on the values of single keys, which Hydra sets
     afterwards. The tests compose 750 configurations, which took a quarter of the whole time of the tests. A
     configuration that also reads other folders is not cached. Because these steps are private functions of Hydra 1.3,
     nothing is cached with other versions.
 
-    Left out are the copy of Hydra's store of registered configurations, which no composition changes, and the map from
+    The skipped steps are the copy of Hydra's store of registered configurations, which no composition changes, and the map from
     which interpolations in lists of defaults are resolved, where a list has no interpolation.
     """
     if not hydra.__version__.startswith("1.3."):
@@ -108,7 +108,7 @@ def the_same_options_of_conf_are_composed_once():
         return pickle.loads(merged[key])
 
     def choices_to_interpolate(overrides, defaults, self_added):
-        """Return the map of the chosen options, or None if no entry of a list of defaults contains an interpolation."""
+        """Return the options that ``${...}`` in a list of defaults may name, or None if no entry contains ``${...}``."""
         interpolated = any(entry.is_interpolation() for entry in defaults)
         return choices(overrides, defaults, self_added) if interpolated else None
 

@@ -27,7 +27,7 @@ def assert_mean(values, mean, z=4.0):
 
 
 def brief(row, n_steps):
-    """Build the dynamics of a row with about n_steps steps, for tests whose chains need not converge."""
+    """Build the dynamics of a row of ``cases.DYNAMICS`` with about n_steps steps, for chains that need not converge."""
     short = {
         "AnnealedLangevin": lambda: eb.AnnealedLangevin(
             step_size=0.15, temperature=1.0, n_hot=n_steps, n_falling=0, n_cold=0, denoise_std=0.0
@@ -205,7 +205,7 @@ def test_annealed_weights_and_training_chains_do_not_depend_on_the_rounding_of_e
 @pytest.mark.parametrize("row", cases.DYNAMICS, ids=str)
 def test_a_sample_depends_on_its_index_and_not_on_its_batch(float64, row):
     energy = random_grbm(2, 3).requires_grad_(False)
-    # Noise is drawn for 50 steps at a time.
+    # Noise is drawn for 50 steps at a time, so that 60 steps need a second draw.
     together, apart = (
         eb.Sampler(dynamics=brief(row, 60), batch_size=size).draw(energy, range(3), seed=0) for size in (3, 1)
     )

@@ -95,7 +95,7 @@ def numbers(tmp_path_factory):
         method = make("vages_dsm", folder / "method")
         cache = folder / "cache"
         folders = (f"run_dir={folder}", f"cache_dir={cache}")
-        # The processes are forked from this one, so that everything is composed and built once.
+        # Everything is composed and built here, once: the processes of both runs are forked from this one.
         built = {name: build(configured("debug=fast", *folders, *options)) for name, options in METRICS.items()}
         configs = {size: config(folder / str(size), size) for size in (1, 3)}
 

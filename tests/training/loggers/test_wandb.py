@@ -16,7 +16,7 @@ JOB = Job("train", experiment="bism_fig3", sweep="2026-01-01/10-00-00", name="se
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_recorded_about_the_environment():
-    """Do not let W&B list the installed packages, or load the part that starts jobs elsewhere.
+    """Keep W&B from listing the installed packages, and from loading W&B Launch, which starts jobs on other machines.
 
     Both took half of the time of its first run, and no run of these tests uses them.
     """
